@@ -15,7 +15,7 @@ from gatehouse.features.definitions import Entity, FeatureService, FeatureView, 
 from gatehouse.launchers.spec import Launch
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project_file import ProjectFile
-from gatehouse.training.spec import NetworkTraining, TreesTraining, groups_of
+from gatehouse.training.spec import NetworkTraining, TreesTraining
 
 SOURCES: tuple[type[BaseModel], ...] = get_args(get_args(SourceSpec)[0])
 LAUNCHES: tuple[type[BaseModel], ...] = get_args(get_args(Launch)[0])
@@ -145,7 +145,9 @@ def _training() -> str:
     for field in NetworkTraining.model_fields:
         shared = NetworkTraining.model_fields[field].annotation == _annotation(TreesTraining, field)
         for kind, model in kinds.items():
-            for tag, group in groups_of(_annotation(model, field)):
+            for group in _models(_annotation(model, field)):
+                keys = [group.model_fields[key] for key in ("architecture", "kind") if key in group.model_fields]
+                tag = "builder" if keys and keys[0].is_required() else str(keys[0].default) if keys else ""
                 if group not in shown:
                     shown.add(group)
                     of = f" by `{tag}`" if tag else "" if shared else f" of {kind}"

@@ -38,7 +38,7 @@ def compare_online(
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.data.validation.skew_report import show
     from gatehouse.data.validation.skew_stage import skew
-    from gatehouse.online.serving.stage import compare_online as compare
+    from gatehouse.online.comparing_stage import compare_online as compare
 
     task = ComponentTask(store, training_set, log)
     rows = task.take("training_set", training_set, "training-sets")

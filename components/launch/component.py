@@ -66,7 +66,7 @@ def launch(
     from pathlib import Path
 
     from gatehouse.data.component_task import ComponentTask, local_files
-    from gatehouse.launchers.commands import command_of
+    from gatehouse.launchers.launch_stage import command_of
     from gatehouse.launchers.launch_stage import launch as run_launch
     from gatehouse.registry.external import warnings_of_files
     from gatehouse.store.run import task_id

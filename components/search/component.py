@@ -77,7 +77,7 @@ def search(
 
     from gatehouse.data.component_task import ComponentTask, local_files
     from gatehouse.errors import ConfigurationError
-    from gatehouse.launchers.commands import command_of
+    from gatehouse.launchers.launch_stage import command_of
     from gatehouse.store.parameters import configuration_of
     from gatehouse.store.run import task_id
     from gatehouse.tuning.command_trials import unread

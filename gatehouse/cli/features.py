@@ -258,8 +258,8 @@ def retrieve(
             f"{rows.name}: the features {', '.join(hidden)} would hide columns of the same name. Rename the columns."
         )
     if online:
-        from gatehouse.online.requests import with_online
-        from gatehouse.online.store import online_view, open_online, require_materialized
+        from gatehouse.online.serving import open_online, with_online
+        from gatehouse.online.store import online_view, require_materialized
 
         online_store = open_online(artifacts, opened.project.name, repository.folder)
         require_materialized(online_store, map(online_view, views))
@@ -357,15 +357,15 @@ def skew(
     Each view is compared at the moment up to which it was materialized, with the feature tables that were: later ones
     may say something else of their newest rows. Nothing is written.
     """
-    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
-    from gatehouse.online.store import open_online
+    from gatehouse.online.serving import open_online
+    from gatehouse.online.skew import Skew, skew_reasons, present_skew
 
     opened = open_features(project)
     artifacts = store_of(store, opened)
     views = opened.served(service, [])
     newest = str(opened.tables(artifacts, views).reference)
     online = open_online(artifacts, opened.project.name, opened.repository.folder)
-    results = list(standing_skew(artifacts, online, views, newest))
+    results = list(present_skew(artifacts, online, views, newest))
     total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
     limit = opened.project.file.features.max_skew
     reasons = skew_reasons(total, [result.view for result in results], limit)

@@ -242,7 +242,7 @@ def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: Va
             parts = [schema, *schema.get("$defs", {}).values()]
             beside = {path[-1] for path in lines if path[:-1] == place[:-1]}
             keys = {key for part in parts for key in part.get("properties", {})} - beside
-            if " has no such setting" not in message:
+            if not message.startswith(("is a setting of ", "is no setting of ")):
                 message = f"there is no such key{nearest(str(place[-1]), keys, 0.7)}"
         texts = messages.setdefault(place, [])
         texts += [message.removeprefix("expected ") if texts else message] if message not in texts else []

@@ -35,5 +35,5 @@ def train_ordered(store: ArtifactStore, project: Path, cause: str, train: Callab
         code, failure = outcome.exit_code or 0, outcome.failure or {}
         final = failure.get("permanent") or len(orders.attempts(cause)) >= MOST_ATTEMPTS
         if code == 0 or (code < _KILLED and final):
-            orders.note(cause, "ended", run=outcome.run, exit_code=outcome.exit_code)
+            orders.record(cause, "ended", run=outcome.run, exit_code=outcome.exit_code)
     return outcome

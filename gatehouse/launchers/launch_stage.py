@@ -1,17 +1,37 @@
-"""The stage that runs a command of the user's own, and keeps what it leaves."""
+"""The stage that runs a command of the user's own as a training job, with any launcher, and keeps what it leaves."""
 
+import json
 import logging
 import math
+import os
+import re
 import shutil
 import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import Any
 
 from pydantic import Field
 
-from gatehouse.launchers.spec import CommandSpec
-from gatehouse.store.canonical import digest_of
+from gatehouse.configuration.yaml_lines import nearest
+from gatehouse.errors import ConfigurationError
+from gatehouse.launchers.command import CODE, INPUTS, VARIABLE
+from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob, job_directory
+from gatehouse.launchers.local import launch_of, launcher
+from gatehouse.launchers.spec import CommandSpec, LocalLaunch
+from gatehouse.runtime.redaction import holds_secret
+from gatehouse.store.atomic_file import write_json
+from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.identity import identity_of, operational
+from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.parameters import as_written, checked
+from gatehouse.store.publishing import digests_of
+from gatehouse.store.records import remove_record
 from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.machine import in_background
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +67,6 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
 
     Raises LauncherError if it did not succeed, with a class for every cause and the last lines of the worker.
     """
-    from gatehouse.launchers.commands import finished_command
     from gatehouse.launchers.launcher import LOG, WEIGHTS
     from gatehouse.runtime.importing import unpack_tar
     from gatehouse.runtime.redaction import holds_password
@@ -57,7 +76,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
     tracked: dict[str, str] = {}
-    if tracking:  # What the command logs in MLflow, it logs in this run.
+    if tracking:  # The command logs to MLflow in this run.
         with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
             run = ensure_run(client, tracking.experiment(client, request.name), JOB, key, request.name, {})
             tracked = {URI: uri, RUN: run.info.run_id}
@@ -78,3 +97,155 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
         logger.warning("The metric %s is left out: its last value is %s.", name, metrics.pop(name))
     return LaunchResult(output=str(output), metrics=metrics)
+
+
+_WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "processes": 1, "resources": {}, "restarts": 3}
+_METRIC = re.compile(
+    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
+)
+_LOOK_SECONDS = 0.2
+
+
+def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script: Path) -> dict[str, Any]:
+    """The fields of a CommandRequest from the parameters of a KFP component, and its input artifacts by name.
+
+    The text of a script is written to the path `script`. Raises ConfigurationError if parameters do not fit together.
+    """
+    settings, texts = as_written(parameters["settings"]), plain(parameters["environment"])
+    environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
+    if twice := [name for name in settings if name in _WHERE and name in parameters]:
+        raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
+    if "hang_seconds" in settings:
+        raise ConfigurationError("settings: expected no hang_seconds, which no command heeds. Set timeout_minutes.")
+    where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
+    nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
+    beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
+    if where["kind"] != "local":
+        where |= beyond
+    elif image or nodes > 1 or beyond["resources"]:
+        raise ConfigurationError(
+            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of "
+            "the task itself, with set_container_image and set_memory_limit."
+        )
+    files = {name: str(getattr(value, "path", value)) for name, value in inputs.items() if value is not None}
+    if text := parameters["script"]:
+        if CODE in files:
+            raise ConfigurationError("script: expected a text or a file, found both.")
+        if text.endswith(".py") and "\n" not in text:
+            raise ConfigurationError(f"script: expected a program, found its path. Give Path({text!r}).read_text().")
+        script.write_text(text, encoding="utf-8")
+        files[CODE] = str(script)
+    launch = launch_of(json.dumps(where), "settings").model_dump(mode="json")
+    if launch["kind"] != "local" and not parameters["store"]:
+        raise ConfigurationError("store: expected an address, as the files of a cluster's pods go through it.")
+    fields = {"command": parameters["command"], "timeout_minutes": parameters["timeout_minutes"], "launch": launch}
+    fields |= {"environment": environment, "processes": processes * nodes, "restarts": restarts, "image": image}
+    spec = checked("parameters", CommandSpec, plain(fields))
+    require_no_secrets("", {"command": " ".join(spec.command), "environment": environment, "settings": settings})
+    folders = ("OUTPUT", "CHECKPOINTS", "PARAMETERS", *(f"INPUT_{name.upper()}" for name in files if name != CODE))
+    ours = [f"GATEHOUSE_{name}" for name in folders]
+    others = {*os.environ, *environment, *launch.get("env", {})}  # A shell of the command replaces them.
+    if unknown := [name for _, name in VARIABLE.findall(" ".join(spec.command)) if name not in {*ours, *others}]:
+        near = nearest(unknown[0], ours)
+        raise ConfigurationError(f"command: expected ${', $'.join(ours)}, found ${unknown[0]}, which is not set{near}.")
+    digests = {name: digest_of(digests_of(path)) for name, path in files.items()}
+    return {"name": parameters["name"], "command": spec, "inputs": digests, "files": files}
+
+
+def require_no_secrets(name: str, parameter: Any) -> None:
+    """Check the texts of a parameter, at any depth; raises ConfigurationError if one looks like it holds a secret."""
+    if isinstance(parameter, Mapping):
+        for key, value in parameter.items():
+            require_no_secrets(f"{name}.{key}".lstrip("."), value)
+    elif isinstance(parameter, list | tuple):
+        for value in parameter:
+            require_no_secrets(name, value)
+    elif isinstance(parameter, str) and holds_secret(f"{name.rpartition('.')[2]}={parameter}"):
+        raise ConfigurationError(
+            f"{name} looks like it holds a secret, which the store would keep. Let the program read it from its "
+            "environment: for kind local, set it on the task, with set_env_variable or kubernetes.use_secret_as_env; "
+            "for a job, name it in settings.secrets."
+        )
+
+
+def plain(parameter: Any) -> Any:
+    """A user's own JSON, with 5 where KFP made 5.0 of it; texts stay as they are."""
+    return json.loads(canonical_json(parameter), parse_float=lambda text: int(n) if (n := float(text)) % 1 == 0 else n)
+
+
+def metrics_in(line: str) -> dict[str, float]:
+    """The metrics in a line of a log: every `name=value` with a number, as Katib's collector of lines reads them.
+
+    Example:
+        >>> metrics_in("[default0]:epoch=3 loss=0.25, accuracy = 9e-1 shape=(2, 3)")
+        {'epoch': 3.0, 'loss': 0.25, 'accuracy': 0.9}
+    """
+    return {name: float(value) for name, value in _METRIC.findall(line)}
+
+
+@contextmanager
+def finished_command(
+    store: ArtifactStore,
+    key: str,
+    request: CommandRequest,
+    on_metrics: Callable[[dict[str, float]], None] = lambda metrics: None,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[Path, dict[str, float]]]:
+    """Run a command, and give the directory of its job, with log and packed output, and the last value of each metric.
+
+    A job of this `key` that was interrupted goes on from its checkpoints. `on_metrics` gets those of each line while
+    the command runs, from another thread. `parameters` are those of a trial, which may leave no output.
+
+    Raises LauncherError if the command did not succeed; there is a class for every cause.
+    """
+    spec = request.command
+    with job_directory(store, key, arrays=(CODE, INPUTS)) as directory:
+        for name, path in request.files.items():
+            _link(Path(path), directory / CODE if name == CODE else directory / INPUTS / name)
+        # This machine may be a pod, which is lost with its files.
+        far = isinstance(spec.launch, LocalLaunch) and not isinstance(store.objects, LocalObjects)
+        job = {"command": spec.command, "environment": spec.environment, "store": store.address if far else ""}
+        job |= {"key": key, "image": spec.image}  # Jobs and checkpoints on a cluster are named by the digest of this.
+        write_json(directory / JOB, job | {"parameters": parameters or {}, "output": parameters is None})
+        # A command that goes on from its last checkpoint may have nothing more to print.
+        metrics = json.loads((directory / PRINTED).read_text()) if (directory / PRINTED).exists() else {}
+        if (log := directory / LOG).exists():
+            for line in log.read_text(errors="replace").splitlines():
+                metrics |= metrics_in(line)
+            write_json(directory / PRINTED, metrics)
+            log.unlink()
+        chosen = launcher(store, spec.launch)
+        run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
+        with in_background(lambda ended: _follow(log, metrics, on_metrics, ended), f"metrics-{key}"):
+            chosen.run(run)
+        yield directory, metrics
+        chosen.forget(run)
+        for copied in list(store.objects.list(f"scratch/checkpoints/{directory.name}")) if far else ():
+            remove_record(store.objects, copied)
+
+
+def _link(path: Path, target: Path) -> None:
+    """Link a file, or the files of a folder; a program that is one file is `script.py` in its folder."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.unlink(missing_ok=True)
+    if path.is_dir():
+        shutil.copytree(path.resolve(), target, copy_function=os.symlink)
+        return
+    target = target / "script.py" if target.name == CODE else target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.symlink(path.resolve(strict=True), target)
+
+
+def _follow(log: Path, metrics: dict[str, float], on_metrics: Callable[[dict[str, float]], None], ended: Event) -> None:
+    """Keep and pass on the metrics of each line that the log gets, until the command has ended and all are read."""
+    position, last = 0, False
+    while not last:
+        last = ended.wait(_LOOK_SECONDS)
+        with suppress(FileNotFoundError), open(log, "rb") as file:
+            file.seek(position)
+            while (line := file.readline()).endswith(b"\n") or (last and line):
+                position = file.tell()
+                if new := metrics_in(line.decode(errors="replace")):
+                    metrics.update(new)
+                    on_metrics(new)

@@ -1,23 +1,47 @@
-"""The interface of launchers: a launcher runs one training job, and returns only if the job left its model."""
+"""The interface of launchers: a launcher runs one training job, and returns only if the job left its model.
 
+The time limits of training. Each limit is longer than those above it in the table, which must end first.
+
+| limit | waits for | ends in |
+| --- | --- | --- |
+| `launch.hang_seconds` | a step of a rank | the stacks of all ranks, and exit code 124 |
+| `collective_seconds` | the other ranks in a collective | an error of the rank, and a restart at the checkpoint |
+| `launch.scheduling_minutes` | pods that run | `UnschedulableError`, `SchedulingTimeoutError` |
+| `training.operation.timeout_minutes` | the end, from when the job runs | `TrainingTimeoutError` |
+| `job_minutes` | the launcher that should have ended the job | the operator ends the job |
+| `stage_minutes` | the whole task | KFP ends the task |
+
+A hang must be found before a collective times out. Otherwise the ranks that wait for the hanging rank fail first, all
+ranks are restarted, and no stacks are saved. A rank that waits for a dead rank fails at once; torchrun's own heartbeats
+find a lost machine.
+"""
+
+import fcntl
 import json
+import logging
+import os
+import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gatehouse.errors import LauncherError, StoppedError
 from gatehouse.store.canonical import sha256_of
+
+if TYPE_CHECKING:
+    from gatehouse.store.store import ArtifactStore
 
 JOB = "job.json"  # file of a job's directory that tells the program what to train
 RESULT, WEIGHTS = "result.json", "weights"
 """Files that a successful program leaves; the result names the SHA-256 of the weights."""
 FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
-METRICS, LOG, PLACE, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
+METRICS, LOG, LOCATION, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
 """Files that say how the job went: the spool of its metrics, its log, where it ran, and metrics of earlier logs."""
 COMMAND = "gatehouse.launchers.command"
 """The program that runs a command of the user's own; with one process it runs without torchrun."""
@@ -108,7 +132,7 @@ class Launcher(Protocol):
 
 
 def result_problem(directory: Path) -> str:
-    """What is wrong with the result of a job that reports success; empty if the weights match it."""
+    """The problem of the result of a job that reports success; empty if the weights match it."""
     try:
         result = json.loads((directory / RESULT).read_text())
         digest = sha256_of(directory / WEIGHTS)
@@ -180,3 +204,74 @@ STOP: ContextVar[Stop] = ContextVar("gatehouse_stop")
 def stop_here() -> Stop:
     """The stop request of this context; outside of a context, one that is never made."""
     return STOP.get(Stop())
+
+
+HANG_SECONDS = 900.0
+SCHEDULING_MINUTES = 30.0
+MARGIN_MINUTES = 15.0
+HANG = "GATEHOUSE_HANG_SECONDS"  # environment variable of the ranks: for how many seconds a rank may make no progress
+_STACKS_SECONDS = 60.0
+
+
+def collective_seconds() -> float:
+    """How many seconds a rank waits for the others in a collective: longer than it takes to detect a hang."""
+    return float(os.environ.get(HANG, HANG_SECONDS)) + _STACKS_SECONDS
+
+
+def job_minutes(scheduling: float, training: float) -> float:
+    """After how many minutes an operator ends a job if the launcher did not."""
+    return scheduling + training + MARGIN_MINUTES
+
+
+def stage_minutes(scheduling: float, training: float) -> int:
+    """After how many minutes KFP ends a task that launches one job: later than any launcher or operator."""
+    return round(job_minutes(scheduling, training) + MARGIN_MINUTES)
+
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+
+
+@contextmanager
+def job_directory(store: "ArtifactStore", name: str, arrays: Iterable[str] = ()) -> Iterator[Path]:
+    """The directory of one job in the store's scratch space, for one process at a time; removed at the end.
+
+    Another process that trains the same job waits. A process that is killed releases the directory as it stands. After
+    an error it is kept without the folders `arrays` of the data, which the next attempt writes anew.
+    """
+    while True:
+        try:
+            directory = store.scratch(name)
+            descriptor = os.open(directory, os.O_RDONLY)
+        except (FileExistsError, FileNotFoundError):
+            continue  # The process that had it removed it at the same moment.
+        try:
+            waiting = False
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if not waiting:
+                        logger.info("Another process trains the same model: waiting for it to end.")
+                    waiting = True
+                    if stop_here().requested():
+                        raise stopped() from None
+                    time.sleep(_LOOK_SECONDS)
+            try:
+                removed = not os.path.samestat(os.fstat(descriptor), os.stat(directory))
+            except FileNotFoundError:
+                removed = True
+            if removed:
+                continue  # The process that had it has finished and removed it.
+            try:
+                yield directory
+            except BaseException:  # A stopped run too: the arrays go, checkpoints stay, and the error is raised.
+                for part in arrays:
+                    shutil.rmtree(directory / part, ignore_errors=True)
+                raise
+            shutil.rmtree(directory)
+            return
+        finally:
+            os.close(descriptor)

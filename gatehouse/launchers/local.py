@@ -1,4 +1,4 @@
-"""The local launcher: it runs torchrun as a child process, and stops it with all processes below it."""
+"""The local launcher, which runs torchrun as a child process, and the choice of a launcher by the environment."""
 
 import json
 import logging
@@ -10,17 +10,22 @@ import time
 from pathlib import Path
 from threading import Thread
 
+from pydantic import TypeAdapter, ValidationError
+
+from gatehouse.configuration.yaml_lines import in_words, nearest
+from gatehouse.errors import LaunchError
 from gatehouse.launchers.launcher import (
     EVICTED,
     FAILURE,
     HUNG,
     HUNG_CODE,
+    LOCATION,
     LOG,
-    PLACE,
     PREEMPTED_CODE,
     RESULT,
     WEIGHTS,
     EvictedError,
+    Launcher,
     Stop,
     TrainingFailedError,
     TrainingJob,
@@ -30,8 +35,10 @@ from gatehouse.launchers.launcher import (
     stopped,
     timed_out,
 )
-from gatehouse.launchers.spec import LocalLaunch
+from gatehouse.launchers.spec import CommandSpec, Launch, LocalLaunch, PyTorchJobLaunch
 from gatehouse.runtime.process import owner_env, stop_tree
+from gatehouse.runtime.variables import LAUNCH
+from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +58,7 @@ class LocalLauncher:
         """Run `job`; see `Launcher`. If it is stopped, its ranks save first."""
         if (stop := stop_here()).requested():
             raise stopped()
-        for name in (RESULT, WEIGHTS, FAILURE, LOG, PLACE):
+        for name in (RESULT, WEIGHTS, FAILURE, LOG, LOCATION):
             (job.directory / name).unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
@@ -77,7 +84,7 @@ class LocalLauncher:
             problem = result_problem(job.directory)
         if problem:
             raise TrainingFailedError(f"Training failed: {problem}\n{tail}", repeats=failure.exists())
-        (job.directory / PLACE).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
+        (job.directory / LOCATION).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
 
     def forget(self, job: TrainingJob) -> None:
         """Do nothing: all files are in the job's directory."""
@@ -127,3 +134,37 @@ class LocalLauncher:
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return last_lines(lines, f"its log, {log}")
+
+
+def launch_of(text: str, name: str = LAUNCH) -> Launch:
+    """Parse the launch settings in the JSON `text`, called `name`; an empty text gives the local launcher's settings.
+
+    Raises:
+        LaunchError: if they are not valid; the message names every problem.
+    """
+    if not text.strip():
+        return LocalLaunch()
+    try:
+        launch: Launch = TypeAdapter(Launch).validate_json(text)
+    except ValidationError as error:
+        schema, problems = CommandSpec.model_json_schema(), []
+        keys = {key for part in (schema, *schema["$defs"].values()) for key in part.get("properties", {})}
+        for line in error.errors():
+            key, words = ".".join(map(str, line["loc"][1:])) or "kind", in_words(line)
+            if line["type"] == "extra_forbidden":
+                words = f"there is no such key for kind {line['loc'][0]}{nearest(str(line['loc'][-1]), keys, 0.7)}"
+            problems.append(f"{key}: {words}")
+        raise LaunchError(f"{name} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
+    return launch
+
+
+def launcher(store: ArtifactStore, launch: Launch | None = None) -> Launcher:
+    """The launcher whose settings are in `GATEHOUSE_LAUNCH`; the local one where that is not set."""
+    launch = launch or launch_of(os.environ.get(LAUNCH, ""))
+    if isinstance(launch, LocalLaunch):
+        return LocalLauncher(launch)
+    from gatehouse.launchers.kubernetes.launcher import ClusterLauncher
+    from gatehouse.launchers.kubernetes.operators import PyTorchJobs, TrainJobs
+
+    operator = PyTorchJobs(launch) if isinstance(launch, PyTorchJobLaunch) else TrainJobs(launch)
+    return ClusterLauncher(store, operator, launch)

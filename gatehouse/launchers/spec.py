@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gatehouse.launchers.timeouts import HANG_SECONDS, SCHEDULING_MINUTES
+from gatehouse.launchers.launcher import HANG_SECONDS, SCHEDULING_MINUTES
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
 from gatehouse.store.identity import Spec, operational
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gatehouse.launchers.launcher import collective_seconds
 from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preempted
-from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.runtime.process import OWNER
 
 FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for tests: the faults that `inject` takes
@@ -20,7 +20,7 @@ FAULT = "GATEHOUSE_TRAINING_FAULT"  # environment variable of the ranks for test
 
 @dataclass(frozen=True)
 class Agreement:
-    """What all ranks know after a barrier."""
+    """The facts that all ranks know after a barrier."""
 
     preempted: bool = False  # save and end
     due: bool = False  # write a checkpoint

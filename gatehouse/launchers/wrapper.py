@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from gatehouse.launchers.launcher import COMMAND, FAILURE, HUNG_CODE, PREEMPTED_CODE
+from gatehouse.launchers.launcher import COMMAND, FAILURE, HANG, HANG_SECONDS, HUNG_CODE, PREEMPTED_CODE
 from gatehouse.launchers.rank_files import (
     FLAG,
     FOLDER,
@@ -39,7 +39,6 @@ from gatehouse.launchers.rank_files import (
     Preempted,
     stacks_file,
 )
-from gatehouse.launchers.timeouts import HANG, HANG_SECONDS
 from gatehouse.runtime.process import (
     descendants,
     die_with_parent,

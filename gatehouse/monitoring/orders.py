@@ -63,12 +63,12 @@ class Orders:
     def of_run(self, run: str) -> Order | None:
         """The order that a run executes, by the name of the run or by the record of who submitted it; else None."""
         for order in self.all():
-            submitted = self.noted(order.cause, "submitted") or {}
+            submitted = self.recorded(order.cause, "submitted") or {}
             if submitted.get("kfp_run") == run or run.rpartition(".")[0] == order.run:
                 return order
         return None
 
-    def give(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
+    def create(self, decide: Callable[[Sequence[Order]], Order | None]) -> Order | None:
         """Create the order that `decide` returns for all orders before it; None if it returns none.
 
         It is called again if another process creates an order first. An order that exists is not created again.
@@ -83,24 +83,24 @@ class Orders:
             if create_record(self._store.objects, f"{self._prefix}/orders/{len(before) + 1:06d}.json", body):
                 return order
 
-    def note(self, cause: str, what: str, **body: Any) -> bool:
+    def record(self, cause: str, what: str, **body: Any) -> bool:
         """Record something about an order; False if it was recorded before."""
         record = {"run": os.environ.get(RUN_ID, ""), "at": time.time()} | body
         return create_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json", record)
 
-    def noted(self, cause: str, what: str) -> dict[str, Any] | None:
+    def recorded(self, cause: str, what: str) -> dict[str, Any] | None:
         """The record `what` of an order, for example `submitted`; None if there is none."""
         return read_record(self._store.objects, f"{self._prefix}/{cause}/{what}.json")
 
     def is_open(self, order: Order) -> bool:
         """Whether an order was not submitted to Kubeflow Pipelines, and no training for it ended on this machine."""
-        return not any(self.noted(order.cause, what) for what in ("submitted", "ended"))
+        return not any(self.recorded(order.cause, what) for what in ("submitted", "ended"))
 
     def submits(self, cause: str) -> bool:
         """Whether this run may submit an order: it is the first to try, or the run that tried first was killed."""
-        if self.note(cause, "submitting"):
+        if self.record(cause, "submitting"):
             return True
-        first, run = self.noted(cause, "submitting") or {}, os.environ.get(RUN_ID, "")
+        first, run = self.recorded(cause, "submitting") or {}, os.environ.get(RUN_ID, "")
         return bool(run and first.get("run") == run) or time.time() - float(first.get("at", 0)) > SUBMITTING_LAPSES
 
     def attempts(self, cause: str) -> list[str]:
@@ -109,7 +109,7 @@ class Orders:
         records = read_records(self._store.objects, [key for key in keys if "/training-" in key])
         return [str(body["run"]) for body in records.values()]
 
-    def take(self, cause: str) -> None:
+    def claim(self, cause: str) -> None:
         """Record that this run trains for an order.
 
         Another run may follow a run that ended as failed or stopped, or that has no end and gave no sign of life for
@@ -128,7 +128,7 @@ class Orders:
             follows = numbered and int(number) > int(earlier)
             if before and not follows and not _is_over(self._store, holder):
                 raise CauseTakenError(f"{holder or 'Another process'} trains for the cause {cause[:12]} already.")
-            if self.note(cause, f"training-{len(before) + 1:03d}", run=run):
+            if self.record(cause, f"training-{len(before) + 1:03d}", run=run):
                 return
 
 

@@ -28,7 +28,7 @@ _DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Now:
+class Measured:
     """A metric on the newest rows: its value, the bounds of its 95 % interval, and its standard error.
 
     `effect` is the variance when units are sampled, divided by the variance when single rows (or ranking groups) are;
@@ -70,7 +70,7 @@ def units_of(part: Part, spec: PerformanceSpec) -> Units:
     return Units.of(part, spec.resample_by, TIME, "monitoring.performance.resample_by")
 
 
-def measured(metric: Metric, part: Part, predictions: Predictions, spec: PerformanceSpec, units: Units) -> Now:
+def measured(metric: Metric, part: Part, predictions: Predictions, spec: PerformanceSpec, units: Units) -> Measured:
     """A metric on rows with a known label, with the same kind of interval as in the evaluation.
 
     The bootstrap variance of n units is (n - 1) / n of the sampling variance; the standard error is corrected for this.
@@ -83,7 +83,7 @@ def measured(metric: Metric, part: Part, predictions: Predictions, spec: Perform
         for drawn, sampled in ((by_units, units), (by_rows, rows))
     )
     effect = max((error / row_error) ** 2, 1.0) if row_error else 1.0
-    return Now(metric.measure(part.labels, predictions), low, high, error, effect)
+    return Measured(metric.measure(part.labels, predictions), low, high, error, effect)
 
 
 def performance(spec: PerformanceSpec, task: str, gate: Gate | None, part: Part, predictions: Predictions) -> Finding:
@@ -147,7 +147,7 @@ def _unjudged(gate: Gate | None, units: Units) -> str:
 
 
 def _finding(
-    check: str, metric: Metric, state: str, why: str, now: Now, limit: float, gate: Gate, holds: bool = False
+    check: str, metric: Metric, state: str, why: str, now: Measured, limit: float, gate: Gate, holds: bool = False
 ) -> Finding:
     return Finding(
         check,

@@ -111,7 +111,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
         parameters = {name: value for name in ("source", "window") if (value := getattr(request, name))}
         return Order(cause, f"{request.project}-training-{cause[:12]}", champion, why, parameters, time.time())
 
-    order = orders.give(decide)
+    order = orders.create(decide)
     if order is None:
         late = f"no new model is ordered: {limits[0]}"
         return RetrainResult(
@@ -157,9 +157,9 @@ def held_back(spec: RetrainSpec, before: Sequence[Order], now: float) -> str:
 
 def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> RetrainResult:
     """Submit an order, or leave it to `gatehouse run` on this machine."""
-    if orders.noted(order.cause, "ended"):
+    if orders.recorded(order.cause, "ended"):
         return _result(order, "done")
-    if orders.noted(order.cause, "submitted"):
+    if orders.recorded(order.cause, "submitted"):
         return _result(order, "submitted")
     if not os.environ.get(ENDPOINT):
         return _result(order, "ordered")
@@ -190,4 +190,4 @@ def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) ->
             )
         parameters, description = {"store": store.address} | order.parameters, "; ".join(order.reasons)[:1000]
         runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
-    orders.note(order.cause, "submitted", kfp_run=runs[0].id)
+    orders.record(order.cause, "submitted", kfp_run=runs[0].id)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 TIME = "decision_time"
 LOG_TABLE = "predictions"
 """Name of a log's table in a snapshot."""
-ASIDE = "rows set aside, as they have no label"
-LEFT_OUT = "logged rows left out, as they lack features and a label"
+UNLABELLED_ROWS = "rows set aside, as they have no label"
+FEATURELESS_ROWS = "logged rows left out, as they lack features and a label"
 """Names of facts that count rows which are not compared."""
-_MATCHED, _PLACE = "__matched", "__place"
+_MATCHED, _ROW = "__matched", "__row"
 
 
 class MissingColumnError(GatehouseError):
@@ -220,8 +220,8 @@ def read_rows(request: MonitorRequest, store: ArtifactStore) -> Rows:
     if request.predictions:
         current = _logged(request, store, current, keys, needed, facts)
     else:
-        aside = sum(int(count) for count in newest.details.get("set_aside", {}).values())
-        facts[ASIDE] = aside - (current.num_rows - every.num_rows)
+        set_aside = sum(int(count) for count in newest.details.get("set_aside", {}).values())
+        facts[UNLABELLED_ROWS] = set_aside - (current.num_rows - every.num_rows)
     current = _between(current, request.since, request.until, last)
     labelled = current.filter(pc.is_valid(current[details["label"]]))
     facts |= {"newest rows": current.num_rows, "of these with a known label": labelled.num_rows}
@@ -287,7 +287,7 @@ def _logged(
     if not unlogged:
         return joined.drop_columns(_MATCHED)
     facts["features that were not logged"] = ", ".join(unlogged)
-    facts[LEFT_OUT] = joined.num_rows - matched.num_rows
+    facts[FEATURELESS_ROWS] = joined.num_rows - matched.num_rows
     return matched
 
 
@@ -379,11 +379,11 @@ def with_labels(log: "pa.Table", labelled: "pa.Table", keys: list[str]) -> "pa.T
     labelled = _firsts(labelled, keys)
     cast = labelled.select(keys).cast(log.select(keys).schema)
     left, right = (
-        side.append_column(_PLACE + name, pa.array(range(side.num_rows)))
+        side.append_column(_ROW + name, pa.array(range(side.num_rows)))
         for side, name in ((log.select(keys), "left"), (cast, "right"))
     )
-    joined = left.join(right, keys=keys, join_type="left outer").sort_by(_PLACE + "left")
-    matched = labelled.take(joined[_PLACE + "right"])
+    joined = left.join(right, keys=keys, join_type="left outer").sort_by(_ROW + "left")
+    matched = labelled.take(joined[_ROW + "right"])
     for name in labelled.column_names:
         if name not in keys:
             log = log.append_column(name, matched[name])
@@ -395,8 +395,8 @@ def _firsts(table: "pa.Table", keys: list[str]) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    placed = table.select(keys).append_column(_PLACE, pa.array(range(table.num_rows)))
-    first = placed.group_by(keys).aggregate([(_PLACE, "min")])[f"{_PLACE}_min"]
+    numbered = table.select(keys).append_column(_ROW, pa.array(range(table.num_rows)))
+    first = numbered.group_by(keys).aggregate([(_ROW, "min")])[f"{_ROW}_min"]
     return table.take(first.take(pc.sort_indices(first)))
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 PIECE = "score-piece"
 """The stage under which the memo keeps the predictions of a piece of rows."""
-USUAL, MOST = 1 << 15, 1 << 16
-"""Rows of a piece: about, and at most."""
+ROWS = 1 << 15
+"""Rows of a piece."""
 
 
 class ScoreRequest(StageModel):
@@ -49,7 +49,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     the predictions after them.
 
     Each piece is kept as soon as it is scored, under the digest of its rows: a run that was killed resumes after the
-    last one, and a table that shares rows with an earlier one reuses the pieces that they have in common.
+    last one, and a table that begins with the rows of an earlier one reuses its whole pieces.
 
     Raises:
         ConfigurationError: if the table has no rows, lacks a feature, is of another task or has other keys than the
@@ -68,10 +68,10 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
     details = manifest.details
     keys = [*details["entity_keys"], details["decision_time"]] if _keyed(details) else []
     kept = keys or [column.name for column in manifest.columns]
-    columns, cutting = [*dict.fromkeys([*kept, *predictor.features])], keys or predictor.features
+    columns = [*dict.fromkeys([*kept, *predictor.features])]
     classes, files, done = classes_of(store, request.model), {}, 0
     schema: tuple[Column, ...] = ()
-    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns, cutting)):
+    for number, piece in enumerate(pieces_of(store.paths(request.rows), columns)):
         path = f"part-{number:05d}.parquet"
         files[path], schema = _scored(request, store, predictor, classes, piece, kept, bool(keys))
         done += piece.num_rows
@@ -99,7 +99,7 @@ def _keyed(details: Mapping[str, Any]) -> bool:
     return bool(details.get("entity_keys") and details.get("decision_time"))
 
 
-def answers(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
+def prediction_columns(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":
     """The columns `probability` and `positive` for two classes; `class` and `probabilities` for several.
 
     `probabilities` has all classes in their order. Regression has `prediction`, and ranking has `score`.
@@ -148,36 +148,22 @@ def _require_fit(manifest: Manifest, predictor: "Predictor", training_set: Manif
         raise ConfigurationError(f"{where}: expected rows to score, found none.")
 
 
-def pieces_of(paths: Sequence[Path], columns: Sequence[str], names: Sequence[str]) -> "Iterator[pa.Table]":
-    """The rows of Parquet files in order, in pieces; at most a few pieces are in memory.
-
-    A piece ends after a row whose hash says so, or after `MOST` rows. So tables that share a stretch of rows are cut at
-    the same places within it, except before the first such row.
-    """
-    import numpy as np
-    import pandas as pd
+def pieces_of(paths: Sequence[Path], columns: Sequence[str]) -> "Iterator[pa.Table]":
+    """The rows of Parquet files in order, in pieces of `ROWS` rows, whatever the files; the last one may have fewer."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def end_of(buffered: pa.Table) -> int:
-        rows = buffered.slice(0, MOST).select(list(names)).to_pandas()
-        ends = np.flatnonzero(pd.util.hash_pandas_object(rows, index=False).to_numpy() % USUAL == 0)
-        return int(ends[0]) + 1 if len(ends) else len(rows)
-
-    buffered: pa.Table | None = None
+    rest = None
     for path in paths:
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(MOST, columns=list(columns)):
+            for batch in file.iter_batches(ROWS, columns=list(columns)):
                 table = pa.Table.from_batches([batch])
-                buffered = table if buffered is None else pa.concat_tables([buffered, table])
-                while buffered.num_rows > MOST:
-                    end = end_of(buffered)
-                    yield buffered.slice(0, end).combine_chunks()
-                    buffered = buffered.slice(end)
-    while buffered is not None and buffered.num_rows:
-        end = end_of(buffered)
-        yield buffered.slice(0, end).combine_chunks()
-        buffered = buffered.slice(end)
+                rest = table if rest is None else pa.concat_tables([rest, table])
+                while rest.num_rows >= ROWS:
+                    yield rest.slice(0, ROWS).combine_chunks()
+                    rest = rest.slice(ROWS)
+    if rest is not None and rest.num_rows:
+        yield rest.combine_chunks()
 
 
 def _scored(
@@ -199,7 +185,7 @@ def _scored(
         stat = store.objects.stat(entry.blob)
         if stat is not None and stat.bytes == entry.bytes:
             return entry, tuple(Column(**column) for column in kept["columns"])
-    predictions, table = answers(predictor, piece, classes), piece.select(names)
+    predictions, table = prediction_columns(predictor, piece, classes), piece.select(names)
     if repeated := [name for name in predictions.column_names if name in names]:
         raise ConfigurationError(
             f"{request.rows} has columns with names of predictions: {', '.join(repeated)}. Rename them."

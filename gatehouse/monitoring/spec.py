@@ -131,7 +131,7 @@ class FreshnessSpec(Spec):
 
 
 class RetrainSpec(Spec):
-    """What asks for a new model, and how often one may be trained."""
+    """Reasons to train a new model, and how often one may be trained."""
 
     on: Annotated[tuple[Trigger, ...], AfterValidator(lambda triggers: tuple(sorted(set(triggers))))] = Field(
         ("decay", "drift"),

@@ -98,7 +98,7 @@ def _published(
     from dataclasses import asdict
 
     from gatehouse.monitoring.decision import ADVISORY, IGNORED, UNKNOWN, decide
-    from gatehouse.monitoring.rows import ASIDE, LEFT_OUT
+    from gatehouse.monitoring.rows import FEATURELESS_ROWS, UNLABELLED_ROWS
 
     spec, rows = compared.spec, compared.rows
     decided = decide(spec, judged)
@@ -112,7 +112,10 @@ def _published(
     elif all(state in (UNKNOWN, IGNORED) for state in states):
         lacking = decided.unchecked or (f"no check of drift or performance {'could run' if states else 'is on'}",)
         enough, decision, reasons = False, "not judged", lacking
-    advice = {ASIDE: "monitor a log of predictions with its features (`predictions`)", LEFT_OUT: "log the features"}
+    advice = {
+        UNLABELLED_ROWS: "monitor a log of predictions with its features (`predictions`)",
+        FEATURELESS_ROWS: "log the features",
+    }
     unseen = tuple(
         f"{int(rows.facts[name]):,} {name}; to judge them by what needs no label, {todo}"
         for name, todo in advice.items()

@@ -66,22 +66,25 @@ def compared_tables(request: MonitorRequest, store: ArtifactStore) -> Comparison
             ids.append(Finding(DATA, name, UNKNOWN, why))
             del kinds[name]
     baseline, current = (_timed(table, time) for table in (baseline, current))
-    given = {"baseline": (baseline, score), "current": (current, score)} if score else {}
+    scored_sides = {"baseline": (baseline, score), "current": (current, score)} if score else {}
     naming = {"label": label, "task": columns.task, "positive": columns.positive}
-    named = checked("columns", LabelSpec, naming)
+    label_spec = checked("columns", LabelSpec, naming)
     if score and not label:  # Scores alone are numbers, or names of classes.
         texts = _kind(pa.field("", column_of(baseline, score, "score").type)) == "categorical"
-        named = LabelSpec(label=score, task="multiclass" if texts else "regression")
+        label_spec = LabelSpec(label=score, task="multiclass" if texts else "regression")
     predicted: dict[str, Array] = {}
     if label or score:
-        sides = [column_of(table, named.label, "label") for table in (baseline, current)]
+        sides = [column_of(table, label_spec.label, "label") for table in (baseline, current)]
         if sides[0].null_count:
-            raise ConfigurationError(f"{named.label}: expected a value in each row of the baseline, found nulls.")
-        values = [pa.table({named.label: side.drop_null()}) for side in sides]
+            raise ConfigurationError(f"{label_spec.label}: expected a value in each row of the baseline, found nulls.")
+        values = [pa.table({label_spec.label: side.drop_null()}) for side in sides]
         both = pa.concat_tables(values, promote_options="permissive")
-        classes = named_classes(named, both, given)
-        predicted = {role: scores_of(named, *place, role, classes)[0] for role, place in given.items()}
-        labels, current_labels = labels_of(named, both, classes), np.full(current.num_rows, np.nan)
+        classes = named_classes(label_spec, both, scored_sides)
+        predicted = {
+            side: scores_of(label_spec, table, column, side, classes)[0]
+            for side, (table, column) in scored_sides.items()
+        }
+        labels, current_labels = labels_of(label_spec, both, classes), np.full(current.num_rows, np.nan)
         current_labels[sides[1].is_valid().to_numpy()] = labels[baseline.num_rows :]
         baseline = baseline.append_column(_LABEL, pa.array(labels[: baseline.num_rows], pa.float64()))
         current = current.append_column(_LABEL, pa.array(current_labels, pa.float64(), from_pandas=True))
@@ -89,13 +92,13 @@ def compared_tables(request: MonitorRequest, store: ArtifactStore) -> Comparison
     if spec.performance or spec.calibration:
         for side, table in (("baseline", baseline), ("current", current)):
             of_label = np.flatnonzero(table[_LABEL].is_valid())
-            require_usable(predicted[side][of_label], of_label, TASKS[named.task], f"{score} of {side}", side)
+            require_usable(predicted[side][of_label], of_label, TASKS[label_spec.task], f"{score} of {side}", side)
     labelled = current.filter(current[_LABEL].is_valid()) if label else current.slice(0, 0)
-    details: dict[str, Any] = {"label": _LABEL, "task": named.task, "group": columns.group}
+    details: dict[str, Any] = {"label": _LABEL, "task": label_spec.task, "group": columns.group}
     details |= {kind: [name for name in kinds if kinds[name] == kind] for kind in ("numeric", "categorical")}
     facts: dict[str, str | int] = {"rows of the baseline": baseline.num_rows, "newest rows": current.num_rows}
     facts |= {"of these with a known label": labelled.num_rows} if label else {}
-    rows, reader = Rows(details, baseline, baseline, current, labelled, True, facts), TASKS[named.task].read
+    rows, reader = Rows(details, baseline, baseline, current, labelled, True, facts), TASKS[label_spec.task].read
 
     def of_reference(name: str) -> Gate:
         sampling, part = spec.performance or PerformanceSpec(), performance.part_of(baseline, _LABEL, details["group"])

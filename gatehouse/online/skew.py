@@ -201,7 +201,7 @@ def skew_reasons(skew: Skew, views: Iterable[OnlineView], max_skew: float) -> li
 
 
 @dataclass(frozen=True)
-class Standing:
+class ViewSkew:
     """The present skew of one view, which was materialized up to `as_of`.
 
     `not_compared` says why there is no comparison: the view is being written.
@@ -231,9 +231,9 @@ class Standing:
         }
 
 
-def standing_skew(
+def present_skew(
     store: ArtifactStore, online: OnlineStore, views: Sequence[View], feature_tables: str
-) -> Iterator[Standing]:
+) -> Iterator[ViewSkew]:
     """The present skew of every view.
 
     A view is compared with the feature tables that it was written from, because later tables may have other values in
@@ -259,10 +259,10 @@ def standing_skew(
         files = [*feature_files(store, tables)[view.name].values()]
         skew = measure_skew(online, [view], {view.name: files}, decided(tables, moment), moment, {})
         if online.state(view.name) == state and state.last == state.generation:
-            yield Standing(view, moment, tables, skew)
+            yield ViewSkew(view, moment, tables, skew)
         else:
             why = (
                 f"{view.name}: it is being written. Compare when that has ended; if the writer was killed, run "
                 "`gatehouse features materialize`."
             )
-            yield Standing(view, moment, tables, Skew(()), why)
+            yield ViewSkew(view, moment, tables, Skew(()), why)

@@ -18,7 +18,7 @@ REPORT = "skew.json"
 
 
 class MaterializeRequest(StageModel):
-    """What to write to the online store: the rows of a service's views that were known at `as_of` (ISO 8601).
+    """The rows to write to the online store: those of a service's views that were known at `as_of` (ISO 8601).
 
     If more than the share `max_skew` of the values differs, the verdict is fail. With `rewrite` all rows are written,
     even if the store is at a later time.
@@ -73,8 +73,9 @@ def materialize(request: MaterializeRequest, store: ArtifactStore) -> Materializ
     from gatehouse.features.freshness_stage import freshness_of
     from gatehouse.features.table_files import feature_files, raw_tables, settled_times
     from gatehouse.online.materialization import materialize_views
+    from gatehouse.online.serving import open_online
     from gatehouse.online.skew import decided_last, measure_skew, skew_reasons
-    from gatehouse.online.store import online_view, open_online
+    from gatehouse.online.store import online_view
 
     as_of = datetime.fromisoformat(request.as_of)
     files = feature_files(store, request.feature_tables)

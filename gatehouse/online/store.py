@@ -8,12 +8,9 @@ join at the same moment; for a view with event times only, from the moment at wh
 """
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,12 +19,9 @@ import pyarrow as pa
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import View
-from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.features.point_in_time.asof_join import Joined
-from gatehouse.store.store import ArtifactStore
 
 _MICROSECOND = timedelta(microseconds=1)
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 NEVER, FOREVER = -(2**62), 2**62  # Earlier and later than all times, in microseconds since 1970.
 
 
@@ -138,40 +132,6 @@ class OnlineStore(Protocol):
     def sweep(self, view: OnlineView, generation: int, dropped: Sequence[str] = ()) -> None:
         """Remove rows of a view that are older than `generation`, and the features in `dropped`."""
         ...
-
-
-def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
-    """Open the online store that `feature_store.yaml` in `folder` names; an SQLite file is next to the artifact store.
-
-    Raises ConfigurationError if the settings are wrong, or name an environment variable that is not set; StoreError if
-    the SQLite file cannot be opened.
-    """
-    body = read_settings(folder)
-    for problem in store_problems(body):
-        if not problem.startswith("offline_store"):
-            raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
-    settings = body.get("online_store") or "sqlite"
-    settings = settings if isinstance(settings, dict) else {"type": settings}
-    if settings.get("type", "sqlite") == "sqlite":
-        from gatehouse.online.sqlite import SqliteOnline
-
-        return SqliteOnline(sqlite_file(store, project), str(body.get("project", "")))
-    # Imported here, so that a project with an SQLite store needs no Redis client.
-    from gatehouse.online.redis import RedisOnline, connect_redis
-
-    address = str(settings.get("connection_string", "localhost:6379"))
-    if missing := [name for name in _VARIABLE.findall(address) if name not in os.environ]:
-        raise ConfigurationError(
-            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
-            "not set. Set it to host:port, followed by ,password=... and ,db=... if needed."
-        )
-    address = _VARIABLE.sub(lambda match: os.environ[match[1]], address)
-    return RedisOnline(connect_redis(address), str(body.get("project", "")))
-
-
-def sqlite_file(store: ArtifactStore, project: str) -> Path:
-    """The SQLite file of a project's online store."""
-    return store.local_folder / "online" / project / "online.db"
 
 
 def require_materialized(store: OnlineStore, views: Iterable[OnlineView]) -> None:

@@ -15,8 +15,8 @@ from typing import Literal
 
 from gatehouse import __version__
 from gatehouse.errors import GatehouseError, StoreError
-from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
+from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.runtime.redaction import error_text, holds_password, public_address
 from gatehouse.runtime.variables import LAUNCH

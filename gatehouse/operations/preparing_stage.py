@@ -71,7 +71,7 @@ def prepare(request: PrepareRequest, store: ArtifactStore) -> PrepareResult:
     order = orders.of_run(run) if run and request.model_name else None
     if order is None:
         return PrepareResult()
-    orders.take(order.cause)
+    orders.claim(order.cause)
     return PrepareResult(ordered=order.reasons)
 
 

@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import Repository, check_out
 from gatehouse.features.exact import cast_values
-from gatehouse.monitoring.scoring_stage import answers, classes_of
-from gatehouse.online.requests import online_features
-from gatehouse.online.store import OnlineStore, online_view, open_online, require_materialized
+from gatehouse.monitoring.scoring_stage import classes_of, prediction_columns
+from gatehouse.online.serving import online_features, open_online
+from gatehouse.online.store import OnlineStore, online_view, require_materialized
 from gatehouse.registry.naming import named
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor
@@ -156,7 +156,7 @@ class ServedModel:
     def outputs(self) -> list[TensorSchema]:
         """The outputs for a row."""
         no_rows = pa.table({tensor.name: pa.nulls(0) for tensor in self.inputs})
-        schema = answers(self.predictor, no_rows, self.classes).schema
+        schema = prediction_columns(self.predictor, no_rows, self.classes).schema
         return [
             TensorSchema(name=field.name, datatype="FP64", shape=[-1, field.type.list_size])
             if pa.types.is_fixed_size_list(field.type)
@@ -174,7 +174,7 @@ class ServedModel:
         names = [output.name for output in request.outputs] or list(schemas)
         if unknown := [name for name in names if name not in schemas]:
             raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
-        predictions = answers(self.predictor, self._features(request.inputs), self.classes)
+        predictions = prediction_columns(self.predictor, self._features(request.inputs), self.classes)
         outputs = []
         for name in names:
             values = predictions[name].combine_chunks()

@@ -183,7 +183,7 @@ class Loader:
 
     @property
     def steps(self) -> int:
-        """Of one epoch."""
+        """Steps of one epoch."""
         return self._sampler.steps
 
     def from_position(self, position: Position) -> Generator[Step]:

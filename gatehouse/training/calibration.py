@@ -151,7 +151,7 @@ def fit_isotonic(probabilities: Floats, labels: Floats) -> Isotonic:
     """
     scores, inverse, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     positives = np.bincount(inverse[labels > 0.5], minlength=len(scores))
-    # Of each block: positive rows, all rows, and the first of its scores.
+    # Blocks as (positive rows, all rows, place of the first score).
     blocks: list[tuple[int, int, int]] = []
     for first, (hits, rows) in enumerate(zip(positives.tolist(), counts.tolist(), strict=True)):
         start = first

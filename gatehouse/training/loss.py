@@ -94,3 +94,8 @@ def _pairs(labels: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
     squares = torch.zeros_like(sums).index_add_(0, together, sums).square()
     # Group by group, so that a group with one label gives exactly zero.
     return squares.index_add_(0, together, -sums.square()).sum() / 2
+
+
+def scaled(loss: Tensor, factor: float) -> Tensor:
+    """`factor` times the loss, shape (). Where the loss is not finite, neither is the gradient of the product."""
+    return loss * (factor + 0.0 * loss.detach())

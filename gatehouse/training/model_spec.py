@@ -69,7 +69,14 @@ class XGBoostSpec(Spec):
     )
 
 
-NETWORKS = ("linear", "tabular_mlp", "ft_transformer")
+MODELS: dict[str, type[Spec]] = {
+    "linear": LinearSpec,
+    "tabular_mlp": TabularMlpSpec,
+    "ft_transformer": FtTransformerSpec,
+    "builder": BuilderSpec,
+    "xgboost": XGBoostSpec,
+}
+"""The settings of each architecture; `builder` stands for networks of the user's own."""
 EXPECTED = "expected one of linear, tabular_mlp, ft_transformer, xgboost, package.module:builder"
 
 
@@ -128,7 +135,7 @@ Normalisation = Literal["standard", "min_max", "quantile", "none"]
 
 
 class NumericSpec(Spec):
-    """What is done to a number: it is clipped, imputed where it is missing, then normalised."""
+    """Transformation of a number: it is clipped, imputed where it is missing, then normalised."""
 
     clip: tuple[float, float] | None = Field(
         (0.001, 0.999), description="Quantiles of the train part beyond which values are clipped; null for none."
@@ -243,7 +250,7 @@ _METHODS: dict[Output, tuple[Method, ...]] = {
 
 
 class CalibrationSpec(Spec):
-    """What is fitted on the validation part after training, and travels with the model."""
+    """Calibration of a model: it is fitted on the validation part after training, and travels with the model."""
 
     method: Method | None = Field(
         None, description="How probabilities are corrected; null for `platt` of two classes, `temperature` of several."

@@ -87,7 +87,7 @@ def exported(
     inputs = {value.name: feeds[value.name] for value in session.get_inputs()}
     expected = scorer(architecture, weights)(numbers, ids)
     scores = np.asarray(session.run(None, inputs)[-1])
-    if task.output == "probability" and "rows" in feeds:  # Of two columns, the positive label's.
+    if task.output == "probability" and "rows" in feeds:  # The column of the positive label.
         scores = scores[:, 1]
     difference = float(np.max(np.abs(scores.reshape(expected.shape) - expected)))
     if not difference <= tolerance:

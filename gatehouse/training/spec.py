@@ -1,11 +1,11 @@
-"""What to train, and how it is run: the settings of a network or of gradient-boosted trees.
+"""Settings of a training, of a network or of gradient-boosted trees: the model, and how it is run.
 
 `model.architecture` chooses between the two; the settings of each model are in `model_spec.py`.
 """
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_origin
 
 from pydantic import (
     BaseModel,
@@ -20,13 +20,14 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.metrics.catalogue import ALIASES, NAMES
-from gatehouse.metrics.tasks import Task, task_of_loss
+from gatehouse.metrics.tasks import TASKS, Task, task_of_loss
 from gatehouse.store.identity import Spec, operational
 from gatehouse.training.model_spec import (
     EXPECTED,
-    NETWORKS,
+    MODELS,
     BuilderSpec,
     NetworkSpec,
     TabularMlpSpec,
@@ -175,7 +176,7 @@ class OptimizerSpec(Spec):
 
 
 class BoostingSpec(Spec):
-    """What each round adds to the trees before it."""
+    """Boosting: how much each round adds to the trees before it."""
 
     learning_rate: float = Field(0.1, gt=0.0, le=1.0, description="Share of each tree's values that is added (`eta`).")
     l1: float = Field(0.0, ge=0.0, description="L1 penalty on the leaves' values.")
@@ -381,40 +382,34 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
 
 
-def groups_of(annotation: Any) -> Iterator[tuple[str, type[BaseModel]]]:
-    """The models that a field of this type may hold, each with its tag; an empty tag where there is no choice."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield "", annotation
-    for part in get_args(annotation) if get_origin(annotation) is not Literal else ():
-        tags = [metadata.tag for metadata in getattr(part, "__metadata__", ()) if isinstance(metadata, Tag)]
-        yield from ((tags[0] if tags else tag, group) for tag, group in groups_of(part))
-
-
-def _owners(model: type[BaseModel], owner: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    for name, field in model.model_fields.items():
-        yield f"{prefix}{name}", owner
+def setting_names(group: type[BaseModel]) -> Iterator[str]:
+    """Dotted names of the settings of a group, such as `optimizer.learning_rate`, whichever of its forms has them."""
+    for name, field in group.model_fields.items():
+        yield name
         if get_origin(field.annotation) is not tuple:  # The settings of a list's items have no dotted name.
-            for tag, group in groups_of(field.annotation):
-                yield from _owners(group, tag or owner, f"{prefix}{name}.")
+            for form in models_in(field.annotation):
+                yield from (f"{name}.{inner}" for inner in setting_names(form))
 
 
-_NETWORK, _TREES = "a neural network", "xgboost"
-SETTINGS: dict[str, list[str]] = {}
-"""Models that have a setting, by its dotted name, such as `optimizer.learning_rate`."""
-for _name, _owner in [*_owners(NetworkTraining, _NETWORK), *_owners(TreesTraining, _TREES)]:
-    if _owner not in SETTINGS.setdefault(_name, []):
-        SETTINGS[_name].append(_owner)
-_TAGS = {tag for tags in SETTINGS.values() for tag in tags}
+def has_setting(architecture: str, name: str) -> bool:
+    """Whether trainings of an architecture have the setting of a dotted name."""
+    if name.startswith("model.") and (form := MODELS.get("builder" if ":" in architecture else architecture)):
+        return name.removeprefix("model.") in setting_names(form)
+    return name in setting_names(TreesTraining if architecture == "xgboost" else NetworkTraining)
 
 
-def setting_problem(name: str, model: str = "") -> str:
-    """Why `model`, or any model, does not have the setting of this dotted name; empty if some model has it."""
-    if owners := SETTINGS.get(name):
-        return f"{model} has no such setting, only {' and '.join(owners)}; remove it" if model else ""
+def setting_problem(name: str) -> str:
+    """Why no training has a setting of this dotted name; empty if one has it."""
+    names = [*dict.fromkeys(name for kind in (NetworkTraining, TreesTraining) for name in setting_names(kind))]
+    if name in names:
+        return ""
     last = name.rpartition(".")[2]
-    near = [setting for setting in SETTINGS if setting.rpartition(".")[2] == last]
-    near = near or difflib.get_close_matches(name, SETTINGS, n=1)
+    near = [setting for setting in names if setting.rpartition(".")[2] == last]
+    near = near or difflib.get_close_matches(name, names, n=1)
     return "there is no such setting" + (f" (did you mean {' or '.join(near)}?)" if near else "")
+
+
+_TAGS = {"networks", "trees", *MODELS, *(loss for task in TASKS.values() for loss in task.losses)}
 
 
 def _with_dotted_names(body: Any, validate: Callable[[Any], Any]) -> Any:
@@ -425,29 +420,32 @@ def _with_dotted_names(body: Any, validate: Callable[[Any], Any]) -> Any:
     try:
         return validate(body)
     except ValidationError as error:
-        lines = []
+        lines, own = [], architecture_of(body.get("model") if isinstance(body, Mapping) else None)
         for line in error.errors():
-            path = tuple(part for part in line["loc"] if part not in _TAGS)
-            message = line["msg"]
+            path, message = tuple(part for part in line["loc"] if part not in _TAGS), line["msg"]
             if line["type"] == "extra_forbidden":
-                model = [str(part) for part in line["loc"] if part in _TAGS][-1]
-                message = setting_problem(".".join(map(str, path)), model)
+                name = ".".join(map(str, path))
+                owners = [architecture for architecture in MODELS if has_setting(architecture, name)]
+                message = f"is a setting of {', '.join(owners)}, and not of {own}; remove it"
+                if own in owners:
+                    message = f"is no setting of {[part for part in line['loc'] if part in _TAGS][-1]}; remove it"
+                elif not owners:
+                    message = setting_problem(name)
             kind = PydanticCustomError(line["type"], "{message}", {**line.get("ctx", {}), "message": message})
             lines.append(InitErrorDetails(type=kind, loc=path, input=line["input"]))
         raise ValidationError.from_exception_data(error.title, lines, hide_input=True) from None
 
 
-def _training_tag(training: Any) -> str:
-    """The tag of a spec or of its JSON; of an unknown architecture, its name."""
-    if isinstance(training, NetworkTraining | TreesTraining):
-        return _NETWORK if isinstance(training, NetworkTraining) else _TREES
-    name = architecture_of(training.get("model") if isinstance(training, Mapping) else None)
-    return _NETWORK if name in NETWORKS or ":" in name else name
+def _kind_of(training: Any) -> str:
+    """The tag of a spec or of its JSON; for an unknown architecture, its name."""
+    model = training.get("model") if isinstance(training, Mapping) else getattr(training, "model", None)
+    name = architecture_of(model)
+    return "trees" if name == "xgboost" else "networks" if name in MODELS or ":" in name else name
 
 
 TrainSpec = Annotated[
-    Annotated[NetworkTraining, Tag(_NETWORK)] | Annotated[TreesTraining, Tag(_TREES)],
-    Discriminator(_training_tag, custom_error_type="model.architecture", custom_error_message=EXPECTED),
+    Annotated[NetworkTraining, Tag("networks")] | Annotated[TreesTraining, Tag("trees")],
+    Discriminator(_kind_of, custom_error_type="model.architecture", custom_error_message=EXPECTED),
     WrapValidator(_with_dotted_names),
 ]
 """One training: all that decides the bits of a model apart from its data, and how it is run."""
@@ -502,9 +500,9 @@ def settings_of(spec: TrainSpec) -> dict[str, Any]:
 
 def run_as(settings: Mapping[str, Any], operation: Mapping[str, Any]) -> TrainSpec:
     """The training with the `settings_of` a spec, and the `operation_of` another as far as its model has them."""
-    tag = _training_tag(settings)
+    architecture = architecture_of(settings.get("model"))
     kept = {
-        group: {name: value for name, value in body.items() if tag in SETTINGS.get(f"{group}.{name}", (tag,))}
+        group: {name: value for name, value in body.items() if has_setting(architecture, f"{group}.{name}")}
         for group, body in operation.items()
     }
     return train_spec({**settings, **kept})

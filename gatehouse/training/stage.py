@@ -25,7 +25,7 @@ PROGRAM = "gatehouse.training.program"
 
 
 class TrainRequest(StageModel):
-    """What to train on, and how."""
+    """The data and the settings of a training."""
 
     split: str
     transformation: str = Field(description="Reference of the transformation fitted on its train part.")
@@ -85,9 +85,8 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     import json
 
     from gatehouse.data.splitting.parts import divided_set
-    from gatehouse.launchers.choose import launcher
-    from gatehouse.launchers.job_directory import job_directory
-    from gatehouse.launchers.launcher import LOG, METRICS, PLACE, RESULT, WEIGHTS, TrainingJob
+    from gatehouse.launchers.launcher import LOCATION, LOG, METRICS, RESULT, WEIGHTS, TrainingJob, job_directory
+    from gatehouse.launchers.local import launcher
     from gatehouse.tracking.provenance import capture_environment
     from gatehouse.tracking.shipping import close_spool, followed, open_spool, shipped_live
     from gatehouse.training.job import PARTS, prepare_job
@@ -132,7 +131,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 details={"best_epoch": result["best_epoch"]},
             )
         close_spool(store, spool, str(model))
-        place = directory / PLACE
+        place = directory / LOCATION
         measurement = {
             "stage": "train",
             "seconds": time.monotonic() - began,
@@ -156,7 +155,7 @@ def job_key(request: TrainRequest) -> str:
 
 def forget_job(store: ArtifactStore, key: str) -> None:
     """Remove the directory and the kept checkpoints of a job, if there are any."""
-    from gatehouse.launchers.job_directory import job_directory
+    from gatehouse.launchers.launcher import job_directory
 
     with job_directory(store, f"train-{key}"):
         shutil.rmtree(_kept(store, key), ignore_errors=True)  # The directory is removed at the end.

@@ -41,7 +41,7 @@ class Columns(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """Of every column."""
+        """Rows of each column."""
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         """One column."""
@@ -303,7 +303,7 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     """All sums run over sorted values, so that the order of rows changes no bit."""
     column = table[name]
     values = numbers_of(name, column)
-    present = np.sort(values[~np.isnan(values)]) + 0.0  # Of equal zeros, the negative one would be first or not.
+    present = np.sort(values[~np.isnan(values)]) + 0.0  # So that -0.0, which equals 0.0, has no place of its own.
     absent = len(values) - len(present)
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
     low, high = (_quantile(present, q) for q in spec.clip) if spec.clip and len(present) else (None, None)

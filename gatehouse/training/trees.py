@@ -22,10 +22,9 @@ from xgboost.collective import CommunicatorContext
 from xgboost.tracker import RabitTracker
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.launcher import METRICS, WEIGHTS
+from gatehouse.launchers.launcher import METRICS, WEIGHTS, collective_seconds
 from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
-from gatehouse.launchers.timeouts import collective_seconds
 from gatehouse.tracking.spool import SpoolWriter
 from gatehouse.training.batches import Rows
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer

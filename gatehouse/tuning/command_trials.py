@@ -4,8 +4,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatehouse.launchers.commands import finished_command
-from gatehouse.launchers.launch_stage import CommandRequest
+from gatehouse.launchers.launch_stage import CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
@@ -34,7 +33,7 @@ class CommandTrials(TrialThreads):
         """Run the command of a trial."""
         trial.job, objective = self._job(trial.number), self._spec.objective[0].metric
 
-        def hear(metrics: dict[str, float]) -> None:
+        def on_metrics(metrics: dict[str, float]) -> None:
             if objective in metrics and (steps := self._spec.steps_per_trial):
                 number = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + self._first)
                 self._first = min(self._first, max(number, 0))
@@ -45,7 +44,7 @@ class CommandTrials(TrialThreads):
         command = self._request.command
         command = command.model_copy(update={"command": filled(command.command, parameters, names)})
         request = self._request.model_copy(update={"command": command})
-        with finished_command(self._store, trial.job, request, hear, parameters=parameters) as (_, latest):
+        with finished_command(self._store, trial.job, request, on_metrics, parameters=parameters) as (_, latest):
             pass
         if absent := [aim.metric for aim in self._spec.objective if aim.metric not in latest]:
             raise TrainingFailedError(

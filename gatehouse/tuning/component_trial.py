@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.commands import plain, require_no_secrets
+from gatehouse.launchers.launch_stage import plain, require_no_secrets
 from gatehouse.store.atomic_file import write_json
 
 COMMAND = ["python", "-m", "gatehouse.tuning.component_trial"]
@@ -98,9 +98,9 @@ def main() -> None:
     filled = [json.dumps(task) if part == _EXECUTOR_INPUT else part for part in command]
     if code := subprocess.run(filled, check=False).returncode:
         sys.exit(code if code > 0 else 128 - code)
-    given = json.loads(file.read_text())
-    metrics = given.get("parameterValues", {})
-    for listed in given.get("artifacts", {}).values():
+    written = json.loads(file.read_text())
+    metrics = written.get("parameterValues", {})
+    for listed in written.get("artifacts", {}).values():
         metrics |= listed["artifacts"][0].get("metadata", {})
     for name, value in metrics.items():
         sys.stdout.write(f"{name}={value!r}\n" if type(value) in (int, float) else "")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.metrics.catalogue import ALIASES
 from gatehouse.training.model_spec import architecture_of
-from gatehouse.training.spec import SETTINGS, TrainSpec, changed, measured_metrics, own_metric, train_spec
+from gatehouse.training.spec import TrainSpec, changed, has_setting, measured_metrics, own_metric, train_spec
 from gatehouse.tuning.parameters import samples
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 
@@ -31,15 +31,15 @@ def configured(base: TrainSpec, chosen: Mapping[str, Any], settings: Mapping[str
         ValidationError: naming every setting that the chosen model does not accept.
     """
     architecture = _architecture(base, chosen)
-    values = {name: value for name, value in (settings or {}).items() if _has(architecture, name)} | dict(chosen)
+    values = {name: value for name, value in (settings or {}).items() if has_setting(architecture, name)} | dict(chosen)
     if architecture == base.model.architecture:
         return changed(base, values)
     body: dict[str, Any] = {"model": {"architecture": architecture}}
     for name, group in base.model_dump().items():
-        if name in _OF_THE_MODEL or not _has(architecture, name):
+        if name in _OF_THE_MODEL or not has_setting(architecture, name):
             continue
         if isinstance(group, dict) and name != "loss":
-            group = {key: value for key, value in group.items() if _has(architecture, f"{name}.{key}")}
+            group = {key: value for key, value in group.items() if has_setting(architecture, f"{name}.{key}")}
         body[name] = group
     return changed(train_spec(body), values)
 
@@ -48,14 +48,6 @@ def _architecture(base: TrainSpec, chosen: Mapping[str, Any]) -> str:
     if "model" in chosen:
         return architecture_of(chosen["model"])
     return str(chosen.get("model.architecture", base.model.architecture))
-
-
-def _has(architecture: str, name: str) -> bool:
-    """Whether a model of this architecture has the setting."""
-    if name.startswith("loss"):
-        return True
-    owners = {"xgboost"} if architecture == "xgboost" else {"a neural network", architecture}
-    return bool(owners.intersection(SETTINGS[name])) or (":" in architecture and "builder" in SETTINGS[name])
 
 
 def steps_of(spec: ExperimentSpec, base: TrainSpec) -> int:
@@ -111,7 +103,7 @@ def infeasible(spec: ExperimentSpec, base: TrainSpec) -> list[Problem]:
 def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem]:
     models = [(_architecture(base, chosen), chosen) for chosen in _models(samples(spec.parameters))]
     for name, value in spec.trial_settings.items():
-        owners = [chosen for architecture, chosen in models if _has(architecture, name)]
+        owners = [chosen for architecture, chosen in models if has_setting(architecture, name)]
         try:
             if not owners:
                 changed(base, {name: value})
@@ -121,7 +113,7 @@ def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem
             if why := _reason(name, error):
                 yield ("trial_settings", name), value, why
     for architecture, _ in models if spec.algorithm.name == "population" else ():
-        if not _has(architecture, "optimizer.changes"):
+        if not has_setting(architecture, "optimizer.changes"):
             yield ("algorithm",), "population", f"a population is of neural networks, and {architecture} is none"
 
 

@@ -54,7 +54,7 @@ def ending_of(study: ExperimentStudy, seconds: float, cost: float, stopped: bool
 
 def steps_taken(study: ExperimentStudy) -> int:
     """Total steps of all trials."""
-    return sum(study.taken(trial) for trial in study.trials)
+    return sum(study.steps_of(trial) for trial in study.trials)
 
 
 def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:

@@ -63,7 +63,7 @@ class ExperimentStudy:
             else None
         )
         if self.population and any(map(_is_provisional, self.optuna.get_trials(deepcopy=False))):
-            # Later generations follow from how such a member ended. What they trained comes from the memo of training.
+            # Later generations follow from how such a member ended. Their models come from the memo of training.
             optuna.delete_study(study_name=self.name, storage=self.storage)
             self.optuna = self._opened()
         self._ids: dict[int, int] = {}
@@ -118,7 +118,7 @@ class ExperimentStudy:
         """The step that a trial has reached: in a population the epoch, else as `pruning.step_of`."""
         return step_of(done, total, self.steps) if self.population is None else done
 
-    def taken(self, trial: Trial) -> int:
+    def steps_of(self, trial: Trial) -> int:
         """The number of steps of a trial itself; a successful trial took all of them."""
         reported = trial.intermediate[-1][0] if trial.intermediate else 0
         if self.population is not None:

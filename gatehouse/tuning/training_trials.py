@@ -25,7 +25,7 @@ from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData
 from gatehouse.tuning.trial_threads import TrialThread, TrialThreads
 
-_TURN_SECONDS = 0.05
+_LOCK_SECONDS = 0.05
 """Interval at which a trial that waits for its turn at a job checks whether it is stopped."""
 _ROWS = 1024
 _one_at_a_time = threading.Lock()
@@ -34,8 +34,8 @@ _one_at_a_time = threading.Lock()
 class TrainingTrials(TrialThreads):
     """Runs trials as training runs.
 
-    Each trial is a memoised training run that resumes at its last checkpoint. Of several trials with one configuration
-    one trains, and the others wait for its result: its model, or, if it was stopped, its checkpoint.
+    Each trial is a memoised training run that resumes at its last checkpoint. One of several
+    trials with the same configuration trains, and the others wait for its model, or, if it was stopped, its checkpoint.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TrainingTrials(TrialThreads):
             if epoch == trial.done:
                 trial.report(epoch + 1, length, {name: values[name] for name in names if name in values})
 
-        def hear(points: Sequence[Point]) -> None:
+        def on_points(points: Sequence[Point]) -> None:
             epochs: defaultdict[int, dict[str, float]] = defaultdict(dict)
             for point in points:
                 epochs[point.step][point.name] = point.value
@@ -66,7 +66,7 @@ class TrainingTrials(TrialThreads):
                 if names[0] in values:  # Steps of the training loop are numbered too.
                     report(epoch, values)
 
-        FOLLOWER.set(hear)
+        FOLLOWER.set(on_points)
         RUN_TITLE.set(f"trial {trial.number}")
         with self.alone(trial.job, trial.stopping):
             result = train(request, self.store)
@@ -95,7 +95,7 @@ class TrainingTrials(TrialThreads):
 
         Raises TrainingStoppedError if the trial is stopped while it waits.
         """
-        while not self._jobs[job].acquire(timeout=_TURN_SECONDS):
+        while not self._jobs[job].acquire(timeout=_LOCK_SECONDS):
             if stop.requested():
                 raise stopped()
         try:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.online.serving import sqlite_file
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import OnlineView, sqlite_file
+from gatehouse.online.store import OnlineView
 from tests.cli.feature_place import NOON, VIEW, Place, ask
 
 

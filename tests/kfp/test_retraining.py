@@ -21,12 +21,12 @@ def test_an_order_is_trained_for_until_a_run_ends_by_itself(
     store: ArtifactStore, tmp_path: Path, codes: tuple[int, ...], attempts: int
 ) -> None:
     orders, left, run_ids = Orders(store, load_project(EXAMPLE).file.model), [*codes], list[str]()
-    orders.give(lambda _: Order("abc", "flights-training-abc", "model", ("drift",), {"seed": "8"}, time.time()))
+    orders.create(lambda _: Order("abc", "flights-training-abc", "model", ("drift",), {"seed": "8"}, time.time()))
 
     def train(arguments: dict[str, Any], run_id: str) -> LocalRun:
         assert arguments == {"seed": "8"}
         run_ids.append(run_id)
-        orders.note("abc", f"training-{len(run_ids):03d}", run=run_id)
+        orders.record("abc", f"training-{len(run_ids):03d}", run=run_id)
         code = left.pop(0)
         return LocalRun(run_id, tmp_path / "log", exit_code=code, failure={"permanent": code == 2} if code else None)
 
@@ -34,4 +34,4 @@ def test_an_order_is_trained_for_until_a_run_ends_by_itself(
         last = train_ordered(store, EXAMPLE, "abc", train)
     assert last is None and not left
     assert run_ids == [f"flights-training-abc.{number + 1}" for number in range(attempts)]
-    assert orders.noted("abc", "ended")["exit_code"] == codes[-1]  # type: ignore[index]
+    assert orders.recorded("abc", "ended")["exit_code"] == codes[-1]  # type: ignore[index]

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
-from gatehouse.launchers.choose import launch_of, launcher
 from gatehouse.launchers.launcher import ClusterError
+from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import TrainJobLaunch
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile

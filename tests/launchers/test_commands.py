@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError, LaunchError
-from gatehouse.launchers.checkpoint_copies import CheckpointCopies
-from gatehouse.launchers.commands import command_of, metrics_in
-from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, launch
+from gatehouse.launchers.command import CheckpointCopies
+from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, command_of, launch, metrics_in
 from gatehouse.launchers.launcher import EvictedError, TrainingFailedError, TrainingTimeoutError
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.redaction import holds_secret

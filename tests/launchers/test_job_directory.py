@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.job_directory import job_directory
-from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError
+from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError, job_directory
 from gatehouse.store.store import ArtifactStore
 
 

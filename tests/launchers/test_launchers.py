@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.choose import launcher
 from gatehouse.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
+from gatehouse.launchers.local import launcher
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import LAUNCH

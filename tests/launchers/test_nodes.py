@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.checkpoint_copies import CheckpointCopies
+from gatehouse.launchers.command import CheckpointCopies
 from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, COMMAND, FAILURE, JOB, RESULT
 from gatehouse.store.objects.local import LocalObjects
 from tests.ports import free_port

@@ -1,11 +1,11 @@
 """The wish that training ends."""
 
 import pytest
+from gatehouse.pipelines.interfaces import component_of
 
-from gatehouse.launchers import timeouts
+from gatehouse.launchers import launcher as timeouts
 from gatehouse.launchers.launcher import Stop
 from gatehouse.launchers.spec import LocalLaunch, PyTorchJobLaunch
-from gatehouse.pipelines.interfaces import component_of
 from tests.training.specs import network
 
 

@@ -103,7 +103,7 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert order.parameters == {"source": "gs://raw"} and order.reasons == ("drift was found",)
     # Another day, and the order still waits: it comes first.
     assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
-    Orders(store, "delay").note(first.cause, "ended", exit_code=0)
+    Orders(store, "delay").record(first.cause, "ended", exit_code=0)
     assert retrain(_request(store, "drift"), store).action == "done"
     kept = retrain(_request(store, "drift", to="2013-12-01"), store)
     assert kept.action == "held back" and kept.cause != first.cause and "cool_down_days" in kept.reasons[0]
@@ -209,7 +209,7 @@ def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: Artifa
 
 def _take(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, run: str) -> None:
     monkeypatch.setenv(RUN_ID, run)
-    Orders(store, "delay").take("abc")
+    Orders(store, "delay").claim("abc")
 
 
 def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
@@ -217,8 +217,10 @@ def test_the_first_stage_of_a_training_finds_its_order_by_its_run_and_claims_it(
 ) -> None:
     orders, preparation = Orders(store, "delay"), PrepareRequest(model_name="delay")
     for cause in ("abc", "def"):
-        orders.give(lambda _, cause=cause: Order(cause, f"flights-training-{cause}", MODEL, (cause,), {}, time.time()))
-    orders.note("def", "submitted", kfp_run="0c5e")
+        orders.create(
+            lambda _, cause=cause: Order(cause, f"flights-training-{cause}", MODEL, (cause,), {}, time.time())
+        )
+    orders.record("def", "submitted", kfp_run="0c5e")
 
     def ordered(run: str, request: PrepareRequest = preparation) -> tuple[str, ...]:
         monkeypatch.setenv(RUN_ID, run)

@@ -56,9 +56,8 @@ class Scorer:
 
 @pytest.fixture
 def scorer(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> Scorer:
-    """A small model, 600 rows, and pieces of about 16 rows and at most 64."""
-    monkeypatch.setattr(scoring_stage, "USUAL", 16)
-    monkeypatch.setattr(scoring_stage, "MOST", 64)
+    """A small model, 600 rows, and pieces of 64 rows."""
+    monkeypatch.setattr(scoring_stage, "ROWS", 64)
     rows = timed(table(ROWS))
     training_set = publish_training_set(store, rows)
     model = publish_model(store, training_set, publish_split(store, training_set, train=range(200)), steps=2)
@@ -155,12 +154,12 @@ def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytes
     assert scorer.scored == ROWS and scorer.table(result).num_rows == ROWS
 
 
-def test_rows_of_overlapping_tables_are_scored_once_but_for_the_ends(scorer: Scorer) -> None:
+def test_a_longer_table_reuses_the_pieces_of_the_rows_that_it_begins_with(scorer: Scorer) -> None:
     scorer.score(scorer.publish(scorer.rows.slice(0, 400)))
     assert scorer.scored == 400
-    later = scorer.score(scorer.publish(scorer.rows.slice(100)))
-    assert 200 <= scorer.scored - 400 <= 200 + 2 * 64
-    alone = Predictor.load(scorer.store, scorer.model).predict(scorer.rows.slice(100))
+    later = scorer.score(scorer.publish(scorer.rows))
+    assert scorer.scored == ROWS + 400 % 64
+    alone = Predictor.load(scorer.store, scorer.model).predict(scorer.rows)
     assert np.array_equal(scorer.table(later)["probability"].to_numpy(), alone)
 
 
@@ -204,9 +203,8 @@ def test_pieces_hold_every_row_once_whatever_the_files(scorer: Scorer, tmp_path:
             pq.write_table(rows.slice(start, end - start), path)
             yield path
 
-    names = ["flight_id", "decision_time"]
-    whole = list(pieces_of([*written(scorer.rows)], scorer.rows.column_names, names))
+    whole = list(pieces_of([*written(scorer.rows)], scorer.rows.column_names))
     assert pa.concat_tables(whole).combine_chunks().equals(scorer.rows.combine_chunks())
-    assert max(entry.num_rows for entry in whole) <= 64 < len(whole) * 16
-    parted = list(pieces_of([*written(scorer.rows, 7, 130, 131)], scorer.rows.column_names, names))
+    assert {entry.num_rows for entry in whole[:-1]} == {64}
+    parted = list(pieces_of([*written(scorer.rows, 7, 130, 131)], scorer.rows.column_names))
     assert [entry.num_rows for entry in parted] == [entry.num_rows for entry in whole]

@@ -6,8 +6,8 @@ import pytest
 
 from gatehouse.errors import VerdictError
 from gatehouse.online.report import page
+from gatehouse.online.serving import sqlite_file
 from gatehouse.online.stage import MaterializeRequest, materialize
-from gatehouse.online.store import sqlite_file
 from gatehouse.operations.preparing_stage import Requirement, require
 from tests.features.flights import SERVICE, Flights
 

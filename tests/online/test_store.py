@@ -13,8 +13,9 @@ from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.features.database import connect
 from gatehouse.features.point_in_time.asof_join import Joined, asof_join
 from gatehouse.online.redis import RedisOnline
+from gatehouse.online.serving import open_online, sqlite_file
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.store import FOREVER, OnlineStore, OnlineView, State, epoch_us, open_online, sqlite_file
+from gatehouse.online.store import FOREVER, OnlineStore, OnlineView, State, epoch_us
 from gatehouse.store.store import ArtifactStore
 from tests.features.online_rows import NOON, TIME, VIEW, at, counted, counts, read, rows
 

@@ -17,7 +17,8 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.monitoring.scoring_stage import ScoreRequest, score
 from gatehouse.online.materialization import materialize_views
-from gatehouse.online.store import online_view, open_online, sqlite_file
+from gatehouse.online.serving import open_online, sqlite_file
+from gatehouse.online.store import online_view
 from gatehouse.server import inference
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel

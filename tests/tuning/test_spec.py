@@ -71,8 +71,8 @@ def test_a_space_that_no_training_could_take_is_refused(fields: dict[str, Any], 
         (NETWORK, {"name": "data.batch_size", "type": "double", "min": 64, "max": 128}, "Input should be a"),
         (NETWORK, {"name": "data.batch_size", "type": "int", "min": 6.5, "max": 9}, "batch_size: Input should be a"),
         (NETWORK, {"name": "model.hidden", "type": "categorical", "choices": [[8], [0]]}, "greater than or equal to 1"),
-        (NETWORK, {"name": "model.max_depth", "type": "int", "min": 2, "max": 8}, "only xgboost"),
-        (TREES, {"name": "model.hidden", "type": "categorical", "choices": [[8]]}, "only tabular_mlp"),
+        (NETWORK, {"name": "model.max_depth", "type": "int", "min": 2, "max": 8}, "a setting of xgboost"),
+        (TREES, {"name": "model.hidden", "type": "categorical", "choices": [[8]]}, "a setting of tabular_mlp"),
         (NETWORK, {"name": "model", "type": "categorical", "choices": [{"architecture": "mlp"}]}, "one of linear, tab"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_trial_setting_is_refused_where_no_model_of_the_search_has_it() -> Non
     both = {"parameters": [ARCHITECTURE], "trial_settings": {"stopping.epochs": 2, "stopping.rounds": 40}}
     assert not infeasible(ExperimentSpec.model_validate(both), TREES)
     [(where, _, why)] = infeasible(ExperimentSpec.model_validate(both | {"parameters": [DEPTH]}), TREES)
-    assert where == ("trial_settings", "stopping.epochs") and "only a neural network" in why
+    assert where == ("trial_settings", "stopping.epochs") and "a setting of linear, tab" in why
 
 
 @pytest.mark.parametrize(

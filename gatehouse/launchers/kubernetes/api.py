@@ -25,7 +25,7 @@ _TOKEN_ATTEMPTS = 3
 
 
 class ApiConflict(Exception):
-    """The API answered 404, 409 or 410. What that means depends on the request."""
+    """The API answered 404, 409 or 410. Each request gives that a meaning of its own."""
 
     def __init__(self, status: int) -> None:
         super().__init__(str(status))

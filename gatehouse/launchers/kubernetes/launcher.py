@@ -9,10 +9,9 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
-from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator
-from gatehouse.launchers.kubernetes.ownership import OwnedJob
-from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics
+from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator, OwnedJob
+from gatehouse.launchers.kubernetes.pod import PodMetrics
+from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import (
     Inputs,
     checkpoints_of,
@@ -27,20 +26,20 @@ from gatehouse.launchers.kubernetes.transfer import (
 from gatehouse.launchers.kubernetes.watch import JobWatch
 from gatehouse.launchers.launcher import (
     FAILURE,
+    LOCATION,
     LOG,
     METRICS,
-    PLACE,
     RESULT,
     WEIGHTS,
     TrainingCancelledError,
     TrainingFailedError,
     TrainingJob,
+    job_minutes,
     result_problem,
     stop_here,
     stopped,
 )
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
-from gatehouse.launchers.timeouts import job_minutes
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.leases import Lease
@@ -85,7 +84,7 @@ class ClusterLauncher:
             raise stopped()
         if problem := division_problem(self._launch, job.processes, "training.parallelism.processes"):
             raise LaunchError(problem)
-        for name in (RESULT, WEIGHTS, FAILURE, PLACE):
+        for name in (RESULT, WEIGHTS, FAILURE, LOCATION):
             (job.directory / name).unlink(missing_ok=True)
         with uploaded_inputs(self._store, job.directory) as inputs:
             digest = job_digest(inputs, program_code(job.program, job.builder))
@@ -149,7 +148,7 @@ class ClusterLauncher:
                 problem = f"the job reports success, but its result does not verify.\n{error}"
         if problem := problem or result_problem(job.directory):
             raise TrainingFailedError(f"Training failed: {problem}\n{watch.tail()}")
-        self._write_place(job, folder)
+        self._write_location(job, folder)
 
     def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
         """Fetch the result of an earlier launch whose model was not published, if there is one."""
@@ -165,7 +164,7 @@ class ClusterLauncher:
             if result_problem(job.directory) == "":
                 logger.info("An earlier launch of the job %s has succeeded: its result is used.", owned.name)
                 PodMetrics(self._store, folder, job.directory / METRICS).close()
-                self._write_place(job, folder)
+                self._write_location(job, folder)
                 return True
         return False
 
@@ -193,9 +192,9 @@ class ClusterLauncher:
             )
         )
 
-    def _write_place(self, job: TrainingJob, folder: str) -> None:
+    def _write_location(self, job: TrainingJob, folder: str) -> None:
         """Write where the job ran, as its pods reported, for the record of the run."""
         pods = PodMetrics(self._store, folder, job.directory / METRICS).environments()
         environment, launch = pods[-1] if pods else {}, self._launch
         place = {"environment": environment, "machine": launch.machine, "machines": launch.nodes}
-        (job.directory / PLACE).write_text(json.dumps(place))
+        (job.directory / LOCATION).write_text(json.dumps(place))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
-from gatehouse.launchers.launcher import FAILURE, LOG, METRICS, OUTPUT, PLACE, PRINTED, RESULT, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import FAILURE, LOCATION, LOG, METRICS, OUTPUT, PRINTED, RESULT, WEIGHTS, TrainingJob
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
@@ -24,7 +24,7 @@ from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import read_record, remove_record
 from gatehouse.store.store import ArtifactStore
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, PLACE, PRINTED, OUTPUT, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, LOCATION, PRINTED, OUTPUT, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
@@ -54,7 +54,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a pod must know about its job: program, builder, their digest `code`, and the digest of code and files."""
+    """The facts that a pod needs about its job: program, builder, their digest `code`, and the digest of code and files."""
 
     program: str
     builder: str

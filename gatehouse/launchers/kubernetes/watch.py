@@ -12,10 +12,8 @@ from typing import Any
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes import pods as pod_status
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator, job_end
-from gatehouse.launchers.kubernetes.ownership import OwnedJob
-from gatehouse.launchers.kubernetes.pods import Attempts, Pod
+from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator, OwnedJob, job_end
+from gatehouse.launchers.kubernetes.pods import Attempts, Pod, PodLogs
 from gatehouse.launchers.launcher import (
     EVICTED,
     PREEMPTED_CODE,

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS
-from gatehouse.launchers.timeouts import collective_seconds
+from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, CHECKPOINTS, collective_seconds
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.training.checkpointing.background import BackgroundWriter, StagingBuffer
 from gatehouse.training.checkpointing.format import BEST, CheckpointStore, Saved, TornCheckpointError

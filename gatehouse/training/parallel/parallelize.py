@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from gatehouse.training.batches import Batch
 from gatehouse.training.compute import autocast
-from gatehouse.training.loss import Loss
+from gatehouse.training.loss import Loss, scaled
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.spec import NetworkTraining
 
@@ -77,11 +77,6 @@ class Direct:
         with torch.no_grad(), autocast(self._spec.compute):
             logits: Tensor = self._model(numbers, ids)
         return logits.float()
-
-
-def scaled(loss: Tensor, factor: float) -> Tensor:
-    """`factor` times the loss, shape (). Where the loss is not finite, neither is the gradient of the product."""
-    return loss * (factor + 0.0 * loss.detach())
 
 
 def parallelize(

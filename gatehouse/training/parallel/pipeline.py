@@ -8,9 +8,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from gatehouse.training.batches import Batch
 from gatehouse.training.compute import autocast
-from gatehouse.training.loss import Loss
+from gatehouse.training.loss import Loss, scaled
 from gatehouse.training.parallel.mesh import Layout, NotDivisibleError
-from gatehouse.training.parallel.parallelize import scaled
 from gatehouse.training.spec import NetworkTraining
 
 _SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}

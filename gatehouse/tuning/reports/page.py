@@ -28,10 +28,10 @@ from gatehouse.tuning.reports.experiment_view import (
 
 Figure = tuple[Markup, str]
 
-_MOST_TRIALS, _BEST_TRIALS = 200, 25  # Of more trials the table shows the best ones, and is folded below them.
+_MOST_TRIALS, _BEST_TRIALS = 200, 25  # A table of more trials is folded below the best.
 _MOST_LISTED = 10  # Trials in the Markdown.
 _MOST_CURVES = 150
-_FEWEST_TRIALS, _IMPORTANT = 4, 120  # Of more trials an even sample, as the time of fANOVA grows with their square.
+_FEWEST_TRIALS, _IMPORTANT = 4, 120  # An even sample at most: the time of fANOVA grows quadratically.
 _TREES = 16
 _MANY = 20  # From this number of values on, those that are much worse than most are outside of a chart.
 

@@ -13,7 +13,7 @@ from gatehouse.features.computing.on_demand import on_demand_features, with_on_d
 from gatehouse.features.definitions.repository import Repository, read_repository
 from gatehouse.features.point_in_time.feast_store import applied
 from gatehouse.features.table_files import Files
-from gatehouse.online.requests import online_features
+from gatehouse.online.serving import online_features
 from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, online_view
 from gatehouse.store.store import ArtifactStore

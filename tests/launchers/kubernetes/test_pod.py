@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from gatehouse.launchers.kubernetes.api import KubernetesApi
-from gatehouse.launchers.kubernetes.logs import PodLogs
-from gatehouse.launchers.kubernetes.pod_metrics import rendezvous_options
+from gatehouse.launchers.kubernetes.pod import rendezvous_options
+from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.store.store import ArtifactStore
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.kubernetes import pod_metrics
-from gatehouse.launchers.kubernetes.pod_metrics import PodMetrics, sending_metrics
+from gatehouse.launchers.kubernetes import pod as pod_metrics
+from gatehouse.launchers.kubernetes.pod import PodMetrics, sending_metrics
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.spool import Position, SpoolWriter, dropped, read
 

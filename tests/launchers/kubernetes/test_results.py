@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kubernetes.pod_metrics import sending_metrics
+from gatehouse.launchers.kubernetes.pod import sending_metrics
 from gatehouse.launchers.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingFailedError, TrainingJob
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore

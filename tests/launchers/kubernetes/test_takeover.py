@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gatehouse.launchers.launcher import PLACE, WEIGHTS, ClusterError, TrainingJob
+from gatehouse.launchers.launcher import LOCATION, WEIGHTS, ClusterError, TrainingJob
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from tests.launchers.kubernetes.scenarios import launcher_on, run_and_die, succeed
@@ -71,7 +71,7 @@ def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_train
         again.run(job)
         assert len(cluster.created) == 1
         assert (job.directory / WEIGHTS).read_bytes() == b"weights"
-        place = json.loads((job.directory / PLACE).read_text())
+        place = json.loads((job.directory / LOCATION).read_text())
         assert (place["machine"], place["machines"]) == ("a3", 1) and "gatehouse.hardware" in place["environment"]
         again.forget(job)
         launcher_on(cluster, store, "pytorchjob", machine="a3").run(job)

@@ -8,9 +8,10 @@ import pytest
 
 from gatehouse.features.definitions.repository import read_repository
 from gatehouse.features.table_files import Files
+from gatehouse.online.comparing_stage import CompareOnlineRequest, CompareOnlineResult, compare_online
 from gatehouse.online.materialization import materialize_views
-from gatehouse.online.serving.stage import CompareOnlineRequest, CompareOnlineResult, compare_online
-from gatehouse.online.store import online_view, open_online, sqlite_file
+from gatehouse.online.serving import open_online, sqlite_file
+from gatehouse.online.store import online_view
 from gatehouse.store.store import ArtifactStore
 from tests.features import shops
 

@@ -10,7 +10,8 @@ from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
-    from gatehouse.online.skew import Standing
+    from gatehouse.online.skew import ViewSkew
+
 
 FILE = "online.json"
 Verdict = Literal["pass", "fail", "not checked"]
@@ -49,14 +50,15 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
     from gatehouse.errors import ConfigurationError, MissingArtifactError, StoreError
     from gatehouse.features.definitions.changes import require_same_features
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.online.skew import Skew, skew_reasons, standing_skew
-    from gatehouse.online.store import online_view, open_online, require_materialized
+    from gatehouse.online.serving import open_online
+    from gatehouse.online.skew import Skew, present_skew, skew_reasons
+    from gatehouse.online.store import online_view, require_materialized
 
     manifest = store.manifest(request.training_set)
     inputs, service = manifest.derived_from, str(manifest.configuration["service"])
     tables, definitions = inputs["feature_tables"], inputs["definitions"]
     project = store.manifest(tables).name
-    results: list[Standing] = []
+    results: list[ViewSkew] = []
     verdict: Verdict = "not checked"
     reasons: list[str] = []
     with store.workspace() as workspace:
@@ -78,7 +80,7 @@ def compare_online(request: CompareOnlineRequest, store: ArtifactStore) -> Compa
             if reasons:
                 verdict = "fail"
             else:
-                results = list(standing_skew(store, online, views, tables))
+                results = list(present_skew(store, online, views, tables))
                 skew = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
                 reasons = skew_reasons(skew, [result.view for result in results], request.max_skew)
                 not_compared = [result.not_compared for result in results if result.not_compared]

@@ -1,8 +1,11 @@
-"""Features of online requests: read by key from the online store, or computed from request values."""
+"""Opens the online store of a project, and reads the features of requests from it by key, or computes them."""
 
+import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -10,8 +13,45 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.on_demand import with_on_demand
 from gatehouse.features.definitions.repository import OnDemand, Repository, View
+from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings, store_problems
 from gatehouse.features.exact import DECLARED, cast_values
+from gatehouse.online.sqlite import SqliteOnline
 from gatehouse.online.store import OnlineStore, online_view
+from gatehouse.store.store import ArtifactStore
+
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+
+
+def open_online(store: ArtifactStore, project: str, folder: Path) -> OnlineStore:
+    """Open the online store that `feature_store.yaml` in `folder` names; an SQLite file is next to the artifact store.
+
+    Raises ConfigurationError if the settings are wrong, or name an environment variable that is not set; StoreError if
+    the SQLite file cannot be opened.
+    """
+    body = read_settings(folder)
+    for problem in store_problems(body):
+        if not problem.startswith("offline_store"):
+            raise ConfigurationError(f"{SETTINGS_FILE}: {problem}.")
+    settings = body.get("online_store") or "sqlite"
+    settings = settings if isinstance(settings, dict) else {"type": settings}
+    if settings.get("type", "sqlite") == "sqlite":
+        return SqliteOnline(sqlite_file(store, project), str(body.get("project", "")))
+    # Imported here, so that a project with an SQLite store needs no Redis client.
+    from gatehouse.online.redis import RedisOnline, connect_redis
+
+    address = str(settings.get("connection_string", "localhost:6379"))
+    if missing := [name for name in _VARIABLE.findall(address) if name not in os.environ]:
+        raise ConfigurationError(
+            f"{SETTINGS_FILE}: online_store.connection_string names {', '.join(missing)}, which the environment does "
+            "not set. Set it to host:port, followed by ,password=... and ,db=... if needed."
+        )
+    address = _VARIABLE.sub(lambda match: os.environ[match[1]], address)
+    return RedisOnline(connect_redis(address), str(body.get("project", "")))
+
+
+def sqlite_file(store: ArtifactStore, project: str) -> Path:
+    """The SQLite file of a project's online store."""
+    return store.local_folder / "online" / project / "online.db"
 
 
 def online_features(
