@@ -26,8 +26,7 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import duckdb
 
-    from gatehouse.data.snapshot.column_types import SniffedColumn
-    from gatehouse.data.snapshot.sniffing import Sniffed
+    from gatehouse.data.snapshot.sniffing import Sniffed, SniffedColumn
     from gatehouse.data.snapshot.stage import SnapshotResult
     from gatehouse.data.splitting.spec import Fractions
 

@@ -149,7 +149,7 @@ def resume(store: ArtifactStore, text: str, max_trial_count: int | None = None) 
     resumed, and says why.
     """
     from gatehouse.tracking.training import track_experiment
-    from gatehouse.tuning.stage import TuneRequest, study_key, tune
+    from gatehouse.tuning.stage import TuneRequest, hourly_price, study_key, tune
 
     experiment = matching(store, text)[0]
     short, shown, made = experiment.short, experiment.shown, len(experiment.shown.trials)
@@ -194,7 +194,7 @@ def resume(store: ArtifactStore, text: str, max_trial_count: int | None = None) 
         raise GatehouseError(f"{short} {problem}")
     if (prices := prices_of(Path.cwd())) is not None:
         os.environ.setdefault(PRICES, prices)
-    result = tune(request.priced(), store)
+    result = tune(request.model_copy(update={"price": hourly_price(spec.model_dump())}), store)
     track_experiment(store, result.experiment)
     return result.experiment, result.summary
 

@@ -27,8 +27,8 @@ from gatehouse.cli.projects import attempt
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import find, open_store
-from gatehouse.reports.format import shortened
 from gatehouse.reports.contents import rendered
+from gatehouse.reports.format import shortened
 from gatehouse.store import deprecation, eraser
 from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.eraser import plan_erasure, unlisted_blobs
@@ -265,9 +265,8 @@ def skew(
     as_json: JsonOption = False,
 ) -> None:
     """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
-    from gatehouse.data.validation.skew_stage import SkewSpec
     from gatehouse.data.validation.skew_report import described
-    from gatehouse.data.validation.skew_stage import SkewRequest
+    from gatehouse.data.validation.skew_stage import SkewRequest, SkewSpec
     from gatehouse.data.validation.skew_stage import skew as compare
 
     opened = open_store(store)

@@ -17,9 +17,9 @@ from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.naming import named
 from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
-from gatehouse.reports.page import Verdict as VerdictBox
-from gatehouse.reports.page import STYLE, TEMPLATES, environment
 from gatehouse.reports.contents import has_page, rendered
+from gatehouse.reports.page import STYLE, TEMPLATES, environment
+from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.server.access import Access, Scope, Token
 from gatehouse.server.problems import Problem, ProblemError, show_json
 from gatehouse.server.routes import Name, RunId, Server, Text, Word
