@@ -165,10 +165,11 @@ def _view(schema: str, table: str) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """The result of a query."""
+    """The result of a query, or the first rows of a table of `total` rows."""
 
     columns: list[str]
     values: list[tuple[Any, ...]]
+    total: int = 0
 
     def to_json(self) -> list[dict[str, Any]]:
         """A dictionary for each row."""
@@ -196,7 +197,8 @@ def head(store: ArtifactStore, reference: Reference, rows: int = 10) -> dict[str
     for name, table in tables_in(store, reference).items():
         columns = delivered[name].columns if name in delivered else [column.name for column in table.columns]
         sql = f"SELECT {', '.join(map(quoted, columns))} FROM {_view('it', name)} LIMIT {rows}"
-        tables[name or reference.name] = _fetched(store, {"it": reference}, {}, sql, 0)
+        first = _fetched(store, {"it": reference}, {}, sql, 0)
+        tables[name or reference.name] = Rows(first.columns, first.values, table.rows)
     return tables
 
 

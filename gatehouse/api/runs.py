@@ -138,8 +138,7 @@ def buckets(points: Sequence[Observed], count: int = _MOST_POINTS) -> list[tuple
 
 def curves_page(compared: Comparison) -> str:
     """The page of a comparison: each metric of all runs on the same axes, then what differs in how they were made."""
-    from gatehouse.reports.charts import Axis
-    from gatehouse.reports.charts import Series, line_chart
+    from gatehouse.reports.charts import Axis, Series, line_chart
     from gatehouse.reports.page import render
 
     lines: dict[str, list[Series]] = {}

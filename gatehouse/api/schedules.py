@@ -100,11 +100,11 @@ class Cluster:
                 uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of)
         return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
 
-    def submission(self, upload: Upload, parameters: Mapping[str, Any], **more: str) -> Submission:
+    def submission(self, upload: Upload, parameters: Mapping[str, Any], word: str = "") -> Submission:
         """A run of a compiled pipeline, in the platform's experiment and under its service account."""
         experiment, platform = self.platform.experiment or self.project.name, self.platform
         return Submission(
-            upload, parameters, experiment, platform.service_account, platform.plugins_input, word=more.get("word", "")
+            upload, parameters, experiment, platform.service_account, platform.plugins_input, word=word
         )
 
     def outcome(self, run: Run) -> Outcome:

@@ -29,6 +29,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import find, open_store
 from gatehouse.reports.contents import rendered
 from gatehouse.reports.format import shortened
+from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser
 from gatehouse.store.collection import Collection, Collector
 from gatehouse.store.eraser import plan_erasure, unlisted_blobs
@@ -186,7 +187,7 @@ def head(
         print_json({name: result.to_json() for name, result in tables.items()})
         return
     for name, result in tables.items():
-        echo((name, "bold"))
+        echo((name, "bold"), f"  {counted(result.total, 'row')}")
         show(_cells(result))
 
 

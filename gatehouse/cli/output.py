@@ -110,6 +110,10 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
+def _is_empty(value: Any) -> bool:
+    return value is None or value is False or (isinstance(value, str | Sequence | Mapping) and not value)
+
+
 def _is_plain(value: Any) -> bool:
     """Whether a value is one fact: no record, and no list of records."""
     return not (isinstance(value, Mapping | BaseModel) or hasattr(value, "__dataclass_fields__")) or isinstance(
@@ -121,9 +125,7 @@ def _print_table(rows: Sequence[Any], most: int = 0, indent: str = "") -> None:
     bodies = [fields_of(row, shown=True) for row in rows]
     names = list(dict.fromkeys(name for body in bodies for name in body))
     columns = {name: [body.get(name) for body in bodies] for name in names}
-    columns = {
-        name: cells for name, cells in columns.items() if any(cell not in (None, "", (), [], {}) for cell in cells)
-    }
+    columns = {name: cells for name, cells in columns.items() if not all(map(_is_empty, cells))}
     table = Table(box=None, pad_edge=False)
     texts = []
     for place, (name, cells) in enumerate(columns.items()):
@@ -146,7 +148,7 @@ def _print_record(body: Mapping[str, Any], indent: str = "") -> None:
     facts, parts = Table(box=None, show_header=False, pad_edge=False), {}
     for name, value in body.items():
         nested = isinstance(value, str) and "\n" in value.strip()
-        if value in (None, "", (), [], {}):
+        if _is_empty(value):
             continue
         if nested or not _is_plain(value) or (_is_list(value) and not all(map(_is_plain, value))):
             parts[name] = value

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import webbrowser
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -94,9 +95,9 @@ def compare(runs: RunsArgument, store: StoreOption = "", uri: UriOption = "", as
         for label, value in zip(compared.labels, last, strict=True):
             row |= {label: value, f"course of {label}": courses.get((label, name), "")}
         metrics.append(row)
-    same = f"{len(compared.same)} parameters and tags"
-    view = {"differs": differs or "nothing", "metrics": metrics, "the same": same}
-    show(compared.to_json(), as_json, view=view)
+    show(compared.to_json(), as_json, view={"differs": differs or "nothing", "metrics": metrics})
+    if not as_json:
+        typer.echo(f"\n{len(compared.same)} parameters and tags are the same.")
 
 
 @app.command()
@@ -138,9 +139,10 @@ def mlflow(
         raise ConfigurationError(
             "mlflow: expected the full MLflow with its pages, found the skinny one: in a checkout, pip install '.[ui]'."
         ) from None
-    command = ["mlflow", "server", "--backend-store-uri", uri, "--host", host, "--port", str(port)]
     typer.echo(f"http://{host}:{port}", err=True)
-    os.execvp(command[0], [*command, "--artifacts-destination", f"{opened.address}/mlflow/artifacts"])
+    place = ["--backend-store-uri", uri, "--artifacts-destination", f"{opened.address}/mlflow/artifacts"]
+    command = [sys.executable, "-m", "mlflow", "server", *place, "--host", host, "--port", str(port), "--workers", "1"]
+    os.execv(command[0], command)
 
 
 def spark(points: Sequence[Observed], width: int = 24) -> str:

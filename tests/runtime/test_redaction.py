@@ -19,7 +19,7 @@ import yaml
 from pydantic import ValidationError
 from tests.operations.alerting.hook import hooked
 
-from gatehouse.cli.init import create_project
+from gatehouse.api.projects import create_project
 from gatehouse.data.sources.catalog import open_source, parse_source
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
@@ -38,7 +38,7 @@ from gatehouse.runtime.redaction import (
     without_secrets,
 )
 from gatehouse.server.app import create_app
-from gatehouse.server.tokens import create_token
+from gatehouse.server.access import create_token
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
