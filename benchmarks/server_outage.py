@@ -20,7 +20,7 @@ import requests
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gatehouse.server.tokens import create_token
+from gatehouse.server.access import create_token
 from gatehouse.store.objects.remote import FOLDER
 from gatehouse.store.store import ArtifactStore
 from tests.ports import free_port

@@ -10,8 +10,8 @@ import requests
 from gatehouse.errors import GatehouseError
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.runtime.redaction import redacted
+from gatehouse.server.access import create_token
 from gatehouse.server.app import create_app
-from gatehouse.server.tokens import create_token
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore

@@ -1,133 +1,27 @@
-"""`gatehouse submit`, and what all commands for Kubeflow Pipelines share: the server and compiled pipelines."""
+"""`gatehouse submit`, `schedule` and `doctor`: a project on Kubeflow Pipelines."""
 
-import os
-import sys
-import tempfile
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from gatehouse.api import schedules
+from gatehouse.api.schedules import Cluster
+from gatehouse.cli.output import JsonOption, ProjectArgument, ProjectOption, show
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp.compilation.compiling import compile_pipeline
-from gatehouse.kfp.compilation.specification import read_spec, tags_of
-from gatehouse.kfp.submission import Change, Submission, Upload, planned, summary
+from gatehouse.kfp.submission import Change, summary
 from gatehouse.kfp_api.answers import Run
-from gatehouse.kfp_api.client import KfpApi
-from gatehouse.kfp_api.specs import parsed_parameters
-from gatehouse.operations.ending_stage import outcome_in_kfp, unsuccessful
-from gatehouse.project.place import project_folder
-from gatehouse.project.platforms import Platform, load_platform
-from gatehouse.project.project import Project
-from gatehouse.runtime.variables import UI
-from gatehouse.store.parameters import require_known
-from gatehouse.store.run import events
-from gatehouse.store.store import ArtifactStore
-from gatehouse.store.turns import Turn
-from gatehouse.tracking.provenance import revision
 
+app = typer.Typer(no_args_is_help=True)
+doctor = typer.Typer(no_args_is_help=True)
 PlatformOption = Annotated[Path | None, typer.Option(help="Platform profile; default: the only one in platforms/.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be changed, and change nothing.")]
-
-
-@dataclass(frozen=True)
-class Place:
-    """The server and platform for a project's runs."""
-
-    project: Project
-    platform: Platform
-    api: KfpApi
-
-    @classmethod
-    def of(cls, folder: Path | None, profile: Path | None) -> "Place":
-        """The project in a folder with a platform profile; by default the only profile of the project."""
-        from gatehouse.project.checking import check_project
-
-        project = check_project(project_folder(folder))
-        platform = profile_of(project, profile)
-        api = KfpApi.connect(platform.endpoint, platform.namespace)
-        server = api.server().version
-        if server and server.split(".")[0] != version("kfp").split(".")[0]:
-            raise ConfigurationError(
-                f"{api.endpoint} is Kubeflow Pipelines {server}: expected the major release of kfp {version('kfp')}."
-            )
-        return cls(project, platform, api)
-
-    @property
-    def experiment(self) -> str:
-        """Name of the experiment that the runs belong to."""
-        return self.platform.experiment or self.project.name
-
-    def require_runs(self, parameters: Mapping[str, Any], key: str = "--param ") -> None:
-        """Refuse parameters with which a run would fail on the platform; `key` is put before their names in errors."""
-        from gatehouse.store.stage import forcible_stages
-
-        require_known(str(parameters.get("rerun", "")), forcible_stages())
-        if problems := [f"\n  - {key}{problem}" for problem in self.platform.run_problems(parameters)]:
-            raise ConfigurationError(f"This cannot run on the platform {self.platform.name}:{''.join(problems)}")
-
-    def page_of(self, run: Run) -> str:
-        """Address of a run's page in KFP's UI."""
-        return f"{(os.environ.get(UI) or self.api.endpoint).rstrip('/')}/#/runs/details/{run.id}"
-
-    def alone(self, what: str) -> Turn:
-        """A lock on `what` for the store and namespace; a server can have several addresses, so these do not count."""
-        return Turn(ArtifactStore.open(self.platform.store).objects, f"{what} {self.api.namespace}".strip())
-
-    def publish(self) -> None:
-        """Publish the artifacts that the specs name by reference: contract, feature definitions, tests."""
-        store = ArtifactStore.open(self.platform.store)
-        for config in self.project.configs():
-            config.publish(store)
-
-    def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
-        """Pipelines of the project by name, compiled for the platform."""
-        uploads, made_of = {}, revision(self.project.folder)
-        with tempfile.TemporaryDirectory() as folder:
-            for name in sorted(set(pipelines)):
-                spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))
-                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of)
-        return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
-
-
-def profile_of(project: Project, profile: Path | None) -> Platform:
-    """The platform profile at a path, else the only one of a project."""
-    profiles = [profile] if profile else sorted((project.folder / "platforms").glob("*.yaml"))
-    if len(profiles) != 1:
-        names = ", ".join(path.name for path in profiles) or "none"
-        raise ConfigurationError(
-            f"--platform: expected a platform profile, as platforms/NAME.yaml, which says where pipelines run and what "
-            f"their pods get; {project.folder / 'platforms'} holds {names}."
-        )
-    return load_platform(profiles[0])
-
-
-def show(changes: list[Change]) -> None:
-    """Print a plan."""
-    for change in changes:
-        typer.echo(str(change))
-    typer.echo(summary(changes))
-
-
-def exit_code(run: Run, store: str) -> int:
-    """The exit code of a command for a run that ended, whose record is in the store; how it ended is printed."""
-    opened = ArtifactStore.open(store)
-    outcome = outcome_in_kfp(opened, run.id, run.state)
-    if outcome.state == "succeeded":
-        typer.echo(f"{run.name} succeeded.")
-        return 0
-    where = f" in {outcome.stage}" if outcome.stage else ""
-    typer.echo(f"{run.name} {outcome.state}{where}: {outcome.message} {run.error}".strip(), err=True)
-    failed = unsuccessful(event for _, event in events(opened, run.id))
-    return int(failed[0].body.get("exit_code", 1)) if failed else 1
+NameArgument = Annotated[str, typer.Argument(help="Name of the schedule in project.yaml.")]
 
 
 def submit(
-    project: Annotated[Path | None, typer.Argument(help="Folder of the project; default: this one.")] = None,
+    project: ProjectArgument = None,
     pipeline: Annotated[str, typer.Option(help="Which of the project's pipelines.")] = "training",
     platform: PlatformOption = None,
     param: Annotated[list[str] | None, typer.Option(help="A parameter of the pipeline, as NAME=VALUE.")] = None,
@@ -144,28 +38,109 @@ def submit(
         if not equals or key in texts:
             raise ConfigurationError(f"--param: expected NAME=VALUE, each name once, found {text!r}.")
         texts[key] = value
-    place = Place.of(project, platform)
-    upload = place.compiled([pipeline], cache)[pipeline]
-    submission = Submission(
-        upload,
-        parsed_parameters(upload.spec, texts),
-        place.experiment,
-        place.platform.service_account,
-        place.platform.plugins_input,
-    )
-    place.require_runs(submission.parameters)
-    # KFP does not make run names unique: with this lock, the second of two commands finds the first one's run.
-    with nullcontext() if dry_run else place.alone(f"run {submission.key}") as turn:
-        if again:
-            submission = submission.again(place.api)
-        changes = list(planned(place.api, submission))
-        show(changes)
-        if turn is None:
-            return
-        place.publish()
-        run = submission.send(place.api, turn.require)
-    if changes[-1].sign == "=" and not wait:
+    cluster, plan = Cluster.of(project, platform), list[Change]()
+
+    def notify(changes: list[Change]) -> None:
+        plan.extend(changes)
+        _print_plan(changes)
+
+    run = schedules.submit(cluster, pipeline, texts, again, cache, dry_run, notify)
+    if run is None:
+        return
+    if plan[-1].sign == "=" and not wait:
         typer.echo(f"{run.name} was submitted before; --again runs the same once more.")
-    typer.echo(place.page_of(run))
+    typer.echo(cluster.page_of(run))
     if wait:
-        sys.exit(exit_code(place.api.wait(run.id, timeout * 3600), place.platform.store))
+        raise typer.Exit(_ended(cluster, cluster.api.wait(run.id, timeout * 3600)))
+
+
+def _print_plan(changes: Sequence[Change]) -> None:
+    typer.echo("\n".join([*map(str, changes), summary(list(changes))]))
+
+
+def _ended(cluster: Cluster, run: Run) -> int:
+    """Print how a run ended; its exit code."""
+    outcome = cluster.outcome(run)
+    where = f" in {outcome.stage}" if outcome.stage else ""
+    failed = f"{run.name} {outcome.state}{where}: {outcome.message} {run.error}".strip()
+    well = outcome.state == "succeeded"
+    typer.echo(f"{run.name} succeeded." if well else failed, err=not well)
+    return cluster.exit_code(run)
+
+
+@app.command()
+def apply(project: ProjectOption = None, platform: PlatformOption = None, dry_run: DryRunOption = False) -> None:
+    """Make KFP have the schedules that stand in project.yaml, and no others of this project."""
+    _print_plan(schedules.apply(Cluster.of(project, platform), dry_run))
+
+
+@app.command("list")
+def list_schedules(project: ProjectOption = None, platform: PlatformOption = None, as_json: JsonOption = False) -> None:
+    """Show what KFP has of this project's schedules, with the next time and the last run of each."""
+    show(schedules.schedules(Cluster.of(project, platform)), as_json, empty="KFP has no schedule of this project.")
+
+
+@app.command()
+def pause(name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None) -> None:
+    """Let a schedule start no more runs; `apply` leaves it so, and `resume` lets it go on."""
+    typer.echo(str(schedules.turn(Cluster.of(project, platform), name, enabled=False)))
+
+
+@app.command()
+def resume(name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None) -> None:
+    """Let a schedule that was paused start runs again."""
+    typer.echo(str(schedules.turn(Cluster.of(project, platform), name, enabled=True)))
+
+
+@app.command()
+def delete(
+    name: NameArgument, project: ProjectOption = None, platform: PlatformOption = None, dry_run: DryRunOption = False
+) -> None:
+    """Delete a schedule from KFP; its runs stay. `apply` makes it again while it stands in project.yaml."""
+    _print_plan(schedules.delete(Cluster.of(project, platform), name, dry_run))
+
+
+@app.command()
+def backfill(
+    name: NameArgument,
+    windows: Annotated[str, typer.Option(help="START/END, START/END/STEP, or several with commas.")],
+    project: ProjectOption = None,
+    platform: PlatformOption = None,
+    dry_run: DryRunOption = False,
+    parallel: Annotated[int, typer.Option(min=0, help="Runs at a time; default: max_concurrency, else all.")] = 0,
+) -> None:
+    """Submit what a schedule runs once for each window of time; a window that was submitted before is left out.
+
+    With a limit on runs at a time the command waits for a run to end before it submits one more. Where one of these did
+    not succeed, the others go on, and the exit code is that of the first one.
+    """
+    cluster, codes = Cluster.of(project, platform), [0]
+    changes = schedules.backfill(
+        cluster, name, windows, parallel, dry_run, lambda run: codes.append(_ended(cluster, run))
+    )
+    _print_plan(changes)
+    raise typer.Exit(next(filter(None, codes), 0))
+
+
+@doctor.callback()
+def _doctor() -> None:
+    """Look at a place before pipelines run there."""
+
+
+@doctor.command("cluster")
+def examine(
+    project: ProjectArgument = None,
+    platform: PlatformOption = None,
+    run: Annotated[bool, typer.Option("--run", help="Then run a pipeline whose job kills its own worker.")] = False,
+    timeout: Annotated[float, typer.Option(help="With --run: minutes for the pipeline at most.")] = 60,
+    as_json: JsonOption = False,
+) -> None:
+    """Look at what a cluster must have: KFP, Kubernetes, images, rights, secrets, store, MLflow, Model Registry.
+
+    Nothing is changed there but one small object in the store, which is removed again. With --run a pipeline of two
+    tasks looks at the same from pods. Ends with 0 only where nothing failed and nothing that is needed was left
+    unchecked.
+    """
+    findings = schedules.examine(project, platform, run, timeout)
+    show(findings, as_json)
+    raise typer.Exit(0 if all(finding.well for finding in findings) else 1)

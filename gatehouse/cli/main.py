@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
-from rich.markup import escape
 
 from gatehouse.errors import ConfigurationError, GatehouseError, is_interruption
 from gatehouse.runtime.redaction import redacted
@@ -21,27 +20,28 @@ app = typer.Typer(
 
 
 _COMMANDS = {
-    "backfill": "run:backfill",
-    "check": "project:check",
-    "compile": "project:compile_specs",
-    "data": "data:app",
-    "doctor": "doctor:app",
-    "features": "features:app",
-    "gate": "models:gate",
-    "init": "init:init",
-    "models": "models:app",
-    "predictor": "serve:predictor",
-    "report": "data:report",
-    "run": "run:run",
-    "runs": "runs:app",
-    "schedule": "schedule:app",
-    "serve": "serve:app",
-    "status": "status:status",
-    "submit": "kfp:submit",
-    "tuning": "tuning:app",
-    "why": "why:why",
+    "backfill": ("run:backfill", "Run a pipeline on this machine once for each window of time."),
+    "check": ("projects:check", "Check the files and queries of a project, without its data."),
+    "compile": ("projects:compile_specs", "Compile every pipeline of a project."),
+    "data": ("data:app", "What a store holds: list, show, verify, compare, copy, retire, erase."),
+    "doctor": ("kfp:doctor", "Whether a place gives what the pipelines of a project need."),
+    "features": ("features:app", "Feature views: list, show, retrieve, materialize, skew, lineage."),
+    "gate": ("models:gate", "The gate: what a policy says of candidates."),
+    "init": ("projects:init", "Write a new project, commented or from a table."),
+    "mlflow": ("runs:mlflow", "Open MLflow's own pages on the runs of a store."),
+    "models": ("models:app", "Registered models: search, origin, approval, promotion, rollback."),
+    "predictor": ("serve:predictor", "Serve the predictions of a model over HTTP."),
+    "report": ("data:report", "Draw the page of an artifact, and open it."),
+    "run": ("run:run", "Run a pipeline on this machine."),
+    "runs": ("runs:app", "Tracked runs: search, show, compare, draw curves."),
+    "schedule": ("kfp:app", "Runs that recur: apply, list, pause, resume, backfill, delete."),
+    "serve": ("serve:app", "Serve the registry over HTTP, for programs and for people."),
+    "status": ("pipelines:status", "How pipelines and stages do, or one run."),
+    "submit": ("kfp:submit", "Run a pipeline on Kubeflow Pipelines."),
+    "tuning": ("tuning:app", "Experiments: list, show, resume, stop, serve-storage."),
+    "why": ("pipelines:why", "What a stage's result depends on, and why it ran again."),
 }
-"""Module and name of each command; only those of the command that is called are imported."""
+"""Module and name of each command, and its help; only the module of the command that is called is imported."""
 _EXTRAS = dict.fromkeys(("compile", "doctor", "schedule", "submit"), "pipelines") | {
     "data": "snapshot",
     "features": "features",
@@ -49,22 +49,18 @@ _EXTRAS = dict.fromkeys(("compile", "doctor", "schedule", "submit"), "pipelines"
 """What a command needs to begin with, where that is less than all that one machine needs."""
 
 
-def _register(verb: str) -> None:
-    """Register `verb`, or all commands if it is unknown; one whose packages are not installed says so as its help."""
-    for name in [verb] if verb in _COMMANDS else _COMMANDS:
-        module, _, attribute = _COMMANDS[name].partition(":")
-        try:
-            command = getattr(import_module(f"gatehouse.cli.{module}"), attribute)
-        except ImportError as error:
-            missing = _missing(name, error)
-            if missing is None or name == verb:
-                raise
-            app.command(name, help=escape(str(missing)))(lambda: None)
+def register(*verbs: str) -> None:
+    """Register these commands, and of all others no more than the name and the help."""
+    for name, (place, text) in _COMMANDS.items():
+        if name not in verbs:
+            app.command(name, help=text)(lambda: None)
             continue
+        module, _, attribute = place.partition(":")
+        command = getattr(import_module(f"gatehouse.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, help=text)
         else:
-            app.command(name)(command)
+            app.command(name, short_help=text)(command)
 
 
 def _missing(verb: str, error: Exception) -> ConfigurationError | None:
@@ -94,7 +90,7 @@ def main() -> None:
     """Run the command line; an error that a user can act on is printed without a traceback."""
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        _register(verb)
+        register(verb)
         code = app(prog_name="gatehouse", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Abort:

@@ -3,39 +3,41 @@
 import re
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from gatehouse.cli.output import JsonOption, StoreOption, print_facts, print_json, print_rows, short
-from gatehouse.cli.terminal import figure
+from gatehouse.api import models
+from gatehouse.cli.output import (
+    JsonOption,
+    ReasonOption,
+    SortOption,
+    StoreOption,
+    WhereOption,
+    echo,
+    show,
+    written,
+)
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
-from gatehouse.registry.approval import ApproveRequest, approve
 from gatehouse.registry.card import model_card
 from gatehouse.registry.exemption import ExemptRequest, exempt
-from gatehouse.registry.explanation import Number, numbers_of
 from gatehouse.registry.ledger import Ledger, model_names
-from gatehouse.registry.naming import VersionName, named
+from gatehouse.registry.naming import named
 from gatehouse.registry.policy_trial import tried
-from gatehouse.registry.stage import PromoteRequest, promote
-from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
-from gatehouse.reports.format import number
+from gatehouse.registry.state import ALIASES, CHAMPION
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
-from gatehouse.store.store import ArtifactStore
 
-app = typer.Typer(no_args_is_help=True, help="Registered models: origin, approval, promotion, rollback.")
-gate = typer.Typer(no_args_is_help=True, help="The gate: what a policy says of candidates.")
+app = typer.Typer(no_args_is_help=True)
+gate = typer.Typer(no_args_is_help=True)
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
 VersionArgument = Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")]
-ReasonOption = Annotated[str, typer.Option(help="Why; it is kept in the ledger.")]
-_METRICS = 3
 _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 
 
@@ -43,66 +45,44 @@ _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 def list_models(
     name: Annotated[str, typer.Argument(help="Only this model.")] = "",
     trained_on: Annotated[str, typer.Option(help="Only versions made from this artifact, at any distance.")] = "",
+    where: WhereOption = None,
+    sort: SortOption = "",
     store: StoreOption = "",
+    as_json: JsonOption = False,
 ) -> None:
-    """List registered versions: status, metrics, when each was registered, and what it was judged against."""
+    """List registered versions, all or those that meet conditions on metrics, settings, tags and status."""
     opened = open_store(store)
-    origin = str(find(opened, trained_on)) if trained_on else ""
-    rows = []
-    for model in [named(opened, name).ledger.model_name] if name else model_names(opened):
-        ledger = Ledger(opened, model)
-        records, state = ledger.records(), ledger.state()
-        if not state.versions:
-            typer.echo(f"{model} has no version: `gatehouse models show {model}` says why the gate let none pass.")
-        for version in state.versions:
-            if origin and origin not in version.lineage:
-                continue
-            reference, last = Reference.parse(version.model), state.last_verdict(version.model)
-            champion = last[1].champion if last else ""
-            status = state.stage_of(version) + (", erased" if opened.erasures.of(reference) else "")
-            at = str(records[version.registered_at - 1].provenance.get("at", ""))[:16].replace("T", " ")
-            against = Reference.parse(champion).short if champion else "no champion"
-            metrics = _metrics(opened, version)
-            rows.append((f"{model}:{version.version}", status, at, metrics, against, reference.short))
-    if rows:
-        print_rows(("version", "status", "registered", "metrics", "judged against", "model"), rows)
-    else:
-        which = f"model made from {trained_on}" if trained_on else "models"
-        typer.echo(f"{opened.address} has no registered {which}. A training run registers one that passes the gate.")
+    selected = models.versions(opened, name, trained_on, where or (), sort)
+    which = "model like that" if trained_on or where else "models"
+    empty = f"{opened.address} has no registered {which}. A training run registers one that passes the gate."
+    show(selected, as_json, empty=empty)
+    for model in [] if as_json else models.models(opened):
+        if not model.versions and name in ("", model.name):
+            why = f"`gatehouse models show {model.name}` says why the gate let none pass."
+            typer.echo(f"{model.name} has no version: {why}")
 
 
-@app.command()
-def show(model: ModelArgument = "", store: StoreOption = "") -> None:
+@app.command("show")
+def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: JsonOption = False) -> None:
     """Show a model's ledger, or of NAME:2 or NAME@champion what this version was made from."""
-    target = named(open_store(store), model)
+    opened = open_store(store)
+    target = named(opened, model)
     if not target.number:
-        acts = [explanation.act_of(place, record) for place, record in enumerate(target.ledger.records(), start=1)]
-        rows = [(str(act.number), act.at, act.by, act.what, act.reason) for act in acts]
-        print_rows(("record", "at", "by", "what", "reasons"), rows)
+        show(models.history(opened, model), as_json)
         return
-    version, state = target.version, target.ledger.state()
+    state, name = target.ledger.state(), target.ledger.model_name
+    (version,) = models.versions(opened, name, where=[f"number={target.number}"]).records
     last = state.last_verdict(version.model)
     uses = f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""
-    print_facts(
-        [
-            ("version", f"{target.ledger.model_name}:{target.number}"),
-            ("status", state.stage_of(version)),
-            ("model", version.model),
-            ("evaluation", version.evaluation),
-            ("metrics", _metrics(target.ledger.store, version)),
-            ("verdict", last[1].summary if last else ""),
-            ("judged against", (last[1].champion if last else "") or "no champion"),
-            ("test set", uses),
-            *(("made from", identity) for identity in version.lineage),
-        ]
-    )
-
-
-def _metrics(store: ArtifactStore, version: ModelVersion) -> str:
-    """The first metrics of the version's evaluation; empty if the evaluation is gone."""
-    return "  ".join(
-        f"{value.name} {figure(value.value)}" for value in numbers_of(store, version.evaluation)[:_METRICS]
-    )
+    numbers = {value.name: value for value in version.numbers}
+    facts: dict[str, Any] = {
+        "version": f"{name}:{target.number}",
+        "status": version.status,
+        "registered": version.registered,
+    }
+    facts |= {"by": version.by, "verdict": version.verdict, "judged against": version.judged_against}
+    facts |= {"test set": uses, "model": version.model, "evaluation": version.evaluation, "tags": version.tags}
+    show(version, as_json, view=facts | {"metrics": numbers, "made from": version.made_from})
 
 
 @app.command("promote")
@@ -114,8 +94,7 @@ def promote_version(
     store: StoreOption = "",
 ) -> None:
     """Make a version the champion, or canary or shadow. One that was rolled back needs its number and a reason."""
-    opened = open_store(store)
-    _act(opened, named(opened, model), "promote", reason, override=override, to=to)
+    _act(store, model, "promote", reason, override=override, to=to)
 
 
 @app.command("approve")
@@ -152,12 +131,9 @@ def exempt_candidate(
 
 def _sign(store: str, model: str, word: str, reason: str) -> None:
     opened = open_store(store)
-    target = named(opened, model)
-    name = target.ledger.model_name
-    body = {"model_name": name, "version": target.number, "word": word, "reason": reason}
-    result = approve(ApproveRequest.model_validate(body), opened)
+    name, result = models.sign(opened, model, word, reason)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
-    champions = target.ledger.state().champions
+    champions = Ledger(opened, name).state().champions
     if champions[-1:] == (result.version,):
         typer.echo(
             f"It is the champion: `gatehouse models rollback {name}:{result.version}` withdraws it."
@@ -175,25 +151,17 @@ def rollback(
     store: StoreOption = "",
 ) -> None:
     """Take the champion out of production, and return to the one before it; or end NAME@canary or NAME@shadow."""
-    opened = open_store(store)
-    target = named(opened, model)
-    _act(opened, VersionName(target.ledger, target.number or target.ledger.state().champion), "rollback", reason)
+    _act(store, model, "rollback", reason)
 
 
 @app.command()
 def archive(model: ModelArgument, reason: ReasonOption = "", store: StoreOption = "") -> None:
     """Keep a version for the record only: it cannot be promoted any more."""
-    opened = open_store(store)
-    target = named(opened, model)
-    if not target.number:
-        raise ConfigurationError(f"archive: expected a version, such as {target.ledger.model_name}:2, found {model!r}.")
-    _act(opened, target, "archive", reason)
+    _act(store, model, "archive", reason)
 
 
-def _act(store: ArtifactStore, target: VersionName, action: str, reason: str, **more: Any) -> None:
-    name = target.ledger.model_name
-    body = {"model_name": name, "action": action, "version": target.number, "reason": reason} | more
-    result = promote(PromoteRequest.model_validate(body), store)
+def _act(store: str, model: str, action: str, reason: str, **more: Any) -> None:
+    name, result = models.act(open_store(store), model, action, reason=reason, **more)
     if result.decision.endswith("already"):
         typer.echo(f"{name}:{result.version} is {result.decision}; nothing was changed.")
         return
@@ -216,22 +184,14 @@ def explain(
     explained = explanation.explain(explanation.ExplainRequest(model=model), open_store(store))
     name = f"{explained.name}:{explained.version}"
     if svg is not None:
-        _write(svg, lineage_picture(explained.nodes, explained.edges, name, alone=True))
-    if as_json:
-        print_json(explained.model_dump(mode="json"))
-        return
+        written(svg, lineage_picture(explained.nodes, explained.edges, name, alone=True))
     page = html or cache_folder() / "pages" / "models" / f"{explained.name}-{explained.version}.html"
-    _write(page, explanation_page(explained))
-    typer.echo(f"{name} is {explained.stage}; the gate says {explained.verdict}")
-    for answer in explained.answers:
-        typer.echo(f"\n{answer.question}")
-        print_facts(answer.facts or [("not known", answer.missing)], indent="  ")
-    typer.echo("\nnumbers on the test part")
-    print_facts([(value.name, _with_interval(value)) for value in explained.numbers], indent="  ")
-    typer.echo("\nwhat happened to it")
-    history = [(act.at, f"{act.what} ({act.by}){': ' if act.reason else ''}{act.reason}") for act in explained.acts]
-    print_facts(history, indent="  ")
-    typer.echo(f"\npage: {page}")
+    if not as_json:
+        written(page, explanation_page(explained))
+    view: dict[str, Any] = {"version": name, "stage": explained.stage, "the gate says": explained.verdict, "page": page}
+    view |= {answer.question: dict(answer.facts) or answer.missing for answer in explained.answers}
+    view |= {"numbers on the test part": {value.name: value for value in explained.numbers}}
+    show(explained, as_json, view=view | {"what happened to it": explained.acts})
 
 
 @app.command()
@@ -243,20 +203,12 @@ def compare(
 ) -> None:
     """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
     compared = comparison.compare(comparison.CompareRequest(first=first, second=second), open_store(store))
-    if as_json:
-        print_json(compared.model_dump(mode="json"))
-        return
     names = (compared.first, compared.second)
     numbers = [
-        (pair.name, *(_with_interval(value) if value else "" for value in (pair.first, pair.second)))
-        for pair in compared.numbers
+        {"on the test part": pair.name, names[0]: pair.first, names[1]: pair.second} for pair in compared.numbers
     ]
-    print_rows(("on the test part", *names), numbers)
-    if compared.numbers and not compared.same_test:
-        typer.echo(comparison.DIFFERENT_ROWS)
-    typer.echo()
-    changes = [(change.part, change.name, short(change.first), short(change.second)) for change in compared.changes]
-    print_rows(("what changed" if changes else "nothing changed", "", *names), changes)
+    view = {"numbers": numbers, "note": "" if compared.same_test else comparison.DIFFERENT_ROWS}
+    show(compared, as_json, view=view | {"changes": compared.changes or "nothing changed"})
 
 
 @app.command()
@@ -274,18 +226,8 @@ def tag(
     state = promotion.tag(opened, name, number, dict(text.split("=", 1) for text in tags))
     projection.project(opened, name, state, "tag:projection")
     version = state.version(number)
-    written = " ".join(f"{tag_name}={value}" for tag_name, value in version.tags) if version else ""
-    typer.echo(f"{name}:{number} {written or 'has no tags'}")
-
-
-def _with_interval(value: Number) -> str:
-    bounds = "" if value.low is None else f" [{number(value.low)}, {number(value.high)}]"
-    return f"{number(value.value)}{bounds}"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    noted = " ".join(f"{tag_name}={value}" for tag_name, value in version.tags) if version else ""
+    typer.echo(f"{name}:{number} {noted or 'has no tags'}")
 
 
 @app.command()
@@ -297,20 +239,10 @@ def reproduce(
 ) -> None:
     """Rebuild a version from its snapshot in a clean store, and prove that its weights are the same."""
     result = reproduction.reproduce(reproduction.ReproduceRequest(model=model, into=str(into or "")), open_store(store))
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        work = f"{result.copied} artifacts were copied, {result.made} made again, by {result.processes} process(es)"
-        same = "was made again to the bit" if result.same else "differs"
-        typer.echo(f"{result.model} {same}: {work}.\nweights sha256-{result.weights}")
-    if result.same:
-        return
+    show(result, as_json)
     if not as_json:
-        typer.echo(f"        sha256-{result.weights_again}\nthe first difference: {result.first}")
-        typer.echo(f"scores differ by {result.largest:.3g} at most, {result.mean:.3g} in the mean")
-        differences = [(item.part, item.name, item.first, item.second) for item in result.differences]
-        print_rows(("what differs", "", "then", "now"), differences)
-    raise typer.Exit(1)
+        echo("It was made again to the bit." if result.same else ("It differs.", "bold red"))
+    raise typer.Exit(0 if result.same else 1)
 
 
 @app.command()
@@ -334,10 +266,7 @@ def resolve(
     except StoreError as error:
         typer.echo(f"The store does not answer, so this is what was known before: {error}", err=True)
     version = resolver.resolve(match[2])
-    if as_json:
-        print_json({"version": version.version, "model": version.model, "path": str(version.path), "age": version.age})
-    else:
-        typer.echo(str(version.path))
+    show(version, as_json, view=str(version.path))
 
 
 @app.command()
@@ -349,11 +278,7 @@ def card(
     """Write a version's model card, in Markdown with the YAML head that Hugging Face's hub reads."""
     opened = open_store(store)
     text = model_card(explanation.explain(explanation.ExplainRequest(model=model), opened), opened)
-    if out is None:
-        typer.echo(text)
-    else:
-        _write(out, text)
-        typer.echo(f"card: {out}")
+    typer.echo(text if out is None else f"card: {written(out, text)}")
 
 
 @app.command()
@@ -371,8 +296,7 @@ def export(
             raise
         raise ConfigurationError("models export needs ONNX: in a checkout, pip install '.[onnx]'.") from None
     opened = open_store(store)
-    target = named(opened, model)
-    exported = export_model(opened, target.version.model, tolerance)
+    exported = export_model(opened, named(opened, model).version.model, tolerance)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     onnx.write_bytes(exported.model)
     compared = f"largest difference {exported.difference:.3g} on {exported.rows:,} test rows"
@@ -404,8 +328,8 @@ def _gate() -> None:
 def try_policy(
     policy: Annotated[Path, typer.Argument(help="The policy, as YAML.")],
     on: Annotated[str, typer.Option(help="NAME for all judged candidates, or NAME:2; default: the only model.")] = "",
-    output: Annotated[Literal["table", "json"], typer.Option("--format", help="How it is printed.")] = "table",
     store: StoreOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a policy would have said of every earlier candidate, from their evaluations; no model is run."""
     problems: list[str] = []
@@ -414,15 +338,4 @@ def try_policy(
     if gate_policy is None:
         raise ConfigurationError("\n".join(problems))
     opened = open_store(store)
-    candidates = named(opened, on)
-    trials = tried(opened, gate_policy, candidates)
-    if output == "json":
-        print_json([trial.model_dump(mode="json") for trial in trials])
-        return
-    rows, name = [], candidates.ledger.model_name
-    for trial in trials:
-        shown = f"{name}:{trial.version}" if trial.version else Reference.parse(trial.model).short
-        why = [*trial.broken, *(f"warning: {text}" for text in trial.warnings)]
-        why += [f"not measured then: {text}" for text in trial.not_measured]
-        rows.append((shown, Reference.parse(trial.evaluation).short, trial.then, trial.now, "\n".join(why)))
-    print_rows(("version", "evaluation", "verdict then", "under this policy", "why"), rows)
+    show(tried(opened, gate_policy, named(opened, on)), as_json, empty="No candidate of this name was judged.")

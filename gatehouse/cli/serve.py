@@ -2,18 +2,21 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gatehouse.cli.output import StoreBesideProjectOption, StoreOption, print_rows
+from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, StoreOption, show
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import open_store, project_folder, store_address
-from gatehouse.server.tokens import SCOPES, Scope, create_token, revoke_token, tokens_of
+from gatehouse.server.access import SCOPES, Access, Rate, Scope, create_token, revoke_token, tokens_of
 
-app = typer.Typer(help="Serve the registry over HTTP, for programs and for people.")
+app = typer.Typer()
 token = typer.Typer(no_args_is_help=True, help="Tokens of callers: create, list, revoke.")
 app.add_typer(token, name="token")
+HostOption = Annotated[str, typer.Option(help="Address to listen at.")]
+PortOption = Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for a free one.")]
+RateOption = Annotated[float, typer.Option(min=0.1, help="Calls a second of each token; twice as many at once.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -21,26 +24,31 @@ def serve(
     context: typer.Context,
     store: StoreBesideProjectOption = "",
     project: Annotated[Path | None, typer.Option(help="The project whose runs may be submitted.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for a free one.")] = 8080,
-    rate: Annotated[float, typer.Option(min=0.1, help="Calls a second of each token; twice as many at once.")] = 50,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
+    rate: RateOption = 50,
 ) -> None:
     """Serve the registry of a store, and runs of a project, until SIGINT or SIGTERM."""
     if context.invoked_subcommand:
         return
-    import uvicorn
-
     from gatehouse.project.project import load_project
-    from gatehouse.server.access import Rate
     from gatehouse.server.app import create_app
     from gatehouse.tracking.mlflow_client import load_mlflow
 
     folder = project_folder(project).resolve() if project else None
     opened = open_store(store_address(store, folder))
-    loaded = load_project(folder) if folder else None
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     load_mlflow()  # Now, while there is one thread: a promotion writes to it.
-    app = create_app(opened, loaded, Rate(rate, max(1, round(2 * rate))))
+    _serve(create_app(opened, load_project(folder) if folder else None, _rate(rate)), host, port)
+
+
+def _rate(per_second: float) -> Rate:
+    return Rate(per_second, max(1, round(2 * per_second)))
+
+
+def _serve(app: Any, host: str, port: int) -> None:
+    import uvicorn
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     uvicorn.run(app, host=host, port=port, log_config=None, server_header=False)
 
 
@@ -59,13 +67,9 @@ def create(
 
 
 @token.command("list")
-def list_tokens(store: StoreBesideProjectOption = "") -> None:
+def list_tokens(store: StoreBesideProjectOption = "", as_json: JsonOption = False) -> None:
     """List the tokens of a store: who, what for, until when."""
-    tokens = tokens_of(open_store(store)).values()
-    head = ("id", "name", "scopes", "until", "created by", "")
-    print_rows(
-        head, ((t.id, t.name, ", ".join(t.scopes), t.until, t.by, "revoked" if t.revoked else "") for t in tokens)
-    )
+    show(list(tokens_of(open_store(store)).values()), as_json, empty="The store has no tokens.")
 
 
 @token.command("revoke")
@@ -82,29 +86,24 @@ def predictor(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
     store: StoreOption = "",
     online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for a free one.")] = 8080,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8080,
     tokens: Annotated[bool, typer.Option("--tokens", help="Answer only callers with a token of the store.")] = False,
-    rate: Annotated[float, typer.Option(min=0.1, help="Calls a second of each token; twice as many at once.")] = 1000,
+    rate: RateOption = 1000,
     follow: Annotated[float, typer.Option(min=0, help="Seconds between looks at where an alias is; 0 for none.")] = 10,
 ) -> None:
     """Serve the predictions of a model until SIGINT or SIGTERM; they are those of a batch, to the bit."""
-    import uvicorn
-
     from gatehouse.registry.naming import named
-    from gatehouse.server.access import Access, Rate
     from gatehouse.server.inference import ServedModel
     from gatehouse.server.predictor import Following, create_app
 
     opened = open_store(store)
-    served = ServedModel.of(opened, model, online)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    logging.info("%s:%s is %s", served.name, served.version, served.model)
 
     def newer(present: ServedModel) -> ServedModel | None:
         moved = str(named(opened, model).number) != present.version
         return ServedModel.of(opened, model, online) if moved else None
 
+    served = ServedModel.of(opened, model, online)
+    typer.echo(f"{served.name}:{served.version} is {served.model}", err=True)
     following = Following(served, newer if follow and "@" in model else None, follow)
-    access = Access(opened, Rate(rate, max(1, round(2 * rate)))) if tokens else None
-    uvicorn.run(create_app(following, access), host=host, port=port, log_config=None, server_header=False)
+    _serve(create_app(following, Access(opened, _rate(rate)) if tokens else None), host, port)

@@ -1,15 +1,14 @@
-"""Artifacts in a notebook: each shows its page, gives data frames, and is compared with another."""
+"""What a notebook shows: rows as tables and data frames, and artifacts, each with its page."""
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import pyarrow as pa
-
+from gatehouse.api.records import fields_of
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
-from gatehouse.notebook.table import Listing, Row, Tabular
 from gatehouse.registry.comparison import DIFFERENT_ROWS, changes_between, compare_numbers
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.state import ModelVersion
@@ -23,10 +22,54 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
+    import pyarrow as pa
 
     from gatehouse.training.predictor import Predictor
 
+Row = Mapping[str, Any]
+Item = TypeVar("Item")
 _FRAME = "width:100%;height:640px;border:1px solid #ddd"
+_MOST_ROWS = 60
+
+
+class Tabular(ABC):
+    """What has rows: a data frame, and a table in a notebook."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[Row]:
+        """The rows, as dictionaries by column."""
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """The rows as a data frame."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows()))
+
+    def to_arrow(self) -> "pa.Table":
+        """The rows as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(self.to_pandas(), preserve_index=False)
+
+    def _repr_html_(self) -> str:
+        return self.to_pandas().to_html(index=False, max_rows=_MOST_ROWS, border=0, na_rep="")
+
+
+class Listing(list[Item], Tabular, Generic[Item]):
+    """A list of things, with a row for each: by default its fields."""
+
+    def __init__(self, items: Iterable[Item], row: Callable[[Item], Row] = fields_of) -> None:
+        super().__init__(items)
+        self._row = row
+
+    def rows(self) -> Iterable[Row]:
+        """A row for each thing."""
+        return map(self._row, self)
+
+
+def framed(page: str) -> str:
+    """A page in a frame that runs no script."""
+    return f'<iframe sandbox srcdoc="{escape(page)}" style="{_FRAME}"></iframe>'
 
 
 class Artifact(Tabular):
@@ -39,8 +82,7 @@ class Artifact(Tabular):
         return f"{type(self).__name__}({self.reference.short})"
 
     def _repr_html_(self) -> str:
-        page = escape(rendered(self.store, self.reference).read_text(encoding="utf-8"))
-        return f'<iframe sandbox srcdoc="{page}" style="{_FRAME}"></iframe>'
+        return framed(rendered(self.store, self.reference).read_text(encoding="utf-8"))
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -66,7 +108,7 @@ class Tables(Artifact):
         rows: list[Row] = self.to_arrow().to_pylist()
         return rows
 
-    def to_arrow(self, table: str = "", columns: Sequence[str] = ()) -> pa.Table:
+    def to_arrow(self, table: str = "", columns: Sequence[str] = ()) -> "pa.Table":
         """A table, all columns or some; a value of a sensitive column is `***`.
 
         Raises ConfigurationError if there is no such table.
@@ -80,17 +122,17 @@ class Tables(Artifact):
             return opened.sql(f"SELECT {', '.join(map(quoted, columns)) or '*'} FROM {view}").to_arrow_table()
 
     def to_pandas(self, table: str = "", columns: Sequence[str] = ()) -> "pd.DataFrame":
-        """As `to_arrow`, as a data frame."""
+        """A table as a data frame, as `to_arrow` gives it."""
         frame: pd.DataFrame = self.to_arrow(table, columns).to_pandas()
         return frame
 
 
 class Evaluation(Artifact):
-    """An evaluation. Its data frame has the metrics of candidate, champion and baseline, with their intervals."""
+    """An evaluation of a candidate. Its data frame has the metrics of each model, with their intervals."""
 
     @cached_property
     def verdict(self) -> dict[str, Any]:
-        """What the gate says: `verdict`, and `rules` with what each expected and observed, and whether it `holds`."""
+        """What the gate says: `verdict`, and each of its `rules`."""
         return dict(self.store.read_json(self.reference, "verdict.json"))
 
     def rows(self) -> Iterable[Row]:
@@ -110,7 +152,7 @@ class Evaluation(Artifact):
         for pair in pairs:
             first, second = (number and number.value for number in (pair.first, pair.second))
             rows.append({"part": "metric", "name": pair.name, "first": first, "second": second})
-        return Listing([*rows, *(change.model_dump() for change in changes_between(self.store, *models))], dict)
+        return Listing([*rows, *map(fields_of, changes_between(self.store, *models))])
 
 
 class Model(Artifact):
@@ -141,6 +183,8 @@ class Model(Artifact):
 
     def predict(self, features: "pa.Table | pd.DataFrame") -> "npt.NDArray[Any]":
         """Predictions for rows of features, shape (rows,), or (rows, classes) for several classes."""
+        import pyarrow as pa
+
         table = features if isinstance(features, pa.Table) else pa.Table.from_pandas(features, preserve_index=False)
         return self.predictor().predict(table)
 

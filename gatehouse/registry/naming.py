@@ -17,6 +17,10 @@ NAME = "^[a-z][a-z0-9-]*$"
 _VERSION = re.compile(r"(?P<name>[a-z][a-z0-9-]*)?(?::(?P<number>\d+)|@(?P<alias>\w+))?")
 
 
+class UnknownVersionError(ConfigurationError):
+    """The store has no such model or version."""
+
+
 class VersionName(NamedTuple):
     """A model and one of its versions; number 0 if none is named."""
 
@@ -30,7 +34,7 @@ class VersionName(NamedTuple):
         version = state.version(self.number)
         if version is None:
             expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else _no_version(model)
-            raise ConfigurationError(f"{model} has no version {self.number}: expected {expected}.")
+            raise UnknownVersionError(f"{model} has no version {self.number}: expected {expected}.")
         return version
 
 
@@ -48,7 +52,7 @@ def named(store: ArtifactStore, text: str) -> VersionName:
     if not name and len(names) == 1:
         name = names[0]
     if name not in names:
-        raise ConfigurationError(
+        raise UnknownVersionError(
             f"expected the name of a model in {store.address} ({', '.join(names) or 'none'}), found "
             f"{name!r}{nearest(name, names)}. A training run registers a model; --store chooses another store."
         )
@@ -64,7 +68,7 @@ def named(store: ArtifactStore, text: str) -> VersionName:
     if match["alias"] not in holders:
         expected = " or ".join(f"{name}@{alias}" for alias in holders) or "a number, as nothing is promoted"
         expected = expected if state.versions else _no_version(name)
-        raise ConfigurationError(f"{text}: no version has the alias {match['alias']}: expected {expected}.")
+        raise UnknownVersionError(f"{text}: no version has the alias {match['alias']}: expected {expected}.")
     return VersionName(ledger, holders[match["alias"]])
 
 

@@ -10,10 +10,10 @@ from starlette.concurrency import run_in_threadpool
 
 from gatehouse.errors import GatehouseError
 from gatehouse.project.project import Project
-from gatehouse.server import api, pages, problems
+from gatehouse.server import pages, problems, routes
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.problems import answers, guard
-from gatehouse.server.registry import Server
+from gatehouse.server.routes import Server
 from gatehouse.store.store import ArtifactStore
 
 _LARGEST_BODY = 65_536  # bytes
@@ -50,7 +50,7 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
 
     app = FastAPI(title="Gatehouse", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.server, app.state.access = server, access
-    app.include_router(api.router)
+    app.include_router(routes.router)
     app.include_router(pages.router)
     guard(app, _LARGEST_BODY, pages.show, access.tell_outcome)
 

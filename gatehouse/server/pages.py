@@ -1,39 +1,38 @@
-"""The pages for people: models, versions, comparison, lineage, reports, and a form to approve."""
+"""The pages for people: models, versions, search, comparison, curves, lineage, reports, and a form to approve."""
 
 import hashlib
 import hmac
-from typing import Annotated, Any
+import re
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from gatehouse.api import models, pipelines, runs
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.comparison import CompareRequest, compare
 from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.naming import named
 from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
 from gatehouse.reports.contents import has_page, rendered
 from gatehouse.reports.page import STYLE, TEMPLATES, environment
 from gatehouse.reports.page import Verdict as VerdictBox
-from gatehouse.server import registry, runs
-from gatehouse.server.access import Access
-from gatehouse.server.api import Name, RunId, sign
+from gatehouse.server.access import Access, Scope, Token
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.registry import Server, Word, require_named
-from gatehouse.server.tokens import Scope, Token
+from gatehouse.server.routes import Name, RunId, Server, Text, Word
 from gatehouse.store.reference import Reference
 
 COOKIE = "gatehouse"
 _SHUT = "frame-ancestors 'none'"
 _PAGE = f"default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; {_SHUT}"
 _REPORT = f"sandbox; {_SHUT}"
-_MOST_FIELDS = 10
+_MOST_FIELDS, _MOST_ROWS = 10, 200
 _PROGRAMS = ("/v1/", "/health/", "/metrics", "/openapi.json")
 router = APIRouter(include_in_schema=False)
 Version = Annotated[int, InPath(ge=1, lt=10**9)]
-Text = Annotated[str, Query(max_length=1000)]
 Part = Annotated[str, InPath(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 
 
@@ -123,7 +122,7 @@ def log_out() -> Response:
 def list_models(request: Request) -> HTMLResponse:
     """The models, and who is what."""
     visit = Visit(request)
-    return visit.draw("models.html", models=registry.models(visit.server.store))
+    return visit.draw("models.html", models=models.models(visit.server.store))
 
 
 @router.get("/compare")
@@ -138,12 +137,35 @@ def compare_versions(request: Request, first: Text = "", second: Text = "") -> H
     return visit.draw("compare.html", first=first, second=second, compared=compared, wrong=wrong)
 
 
+@router.get("/search")
+def search(request: Request, kind: Literal["runs", "versions"] = "runs", where: Text = "", sort: Text = "") -> Response:
+    """Tracked runs or versions that meet conditions, sorted, with a form to draw the curves of several runs."""
+    visit, found, wrong = Visit(request), None, ""
+    store, conditions = visit.server.store, [text for text in re.split(r"\s+and\s+", where.strip()) if text]
+    try:
+        searched = (conditions, sort, _MOST_ROWS)
+        found = (
+            runs.search(runs.reader(store), *searched) if kind == "runs" else models.versions(store, "", "", *searched)
+        )
+    except ConfigurationError as error:
+        wrong = str(error)
+    return visit.draw("search.html", kind=kind, where=where, sort=sort, found=found, wrong=wrong)
+
+
+@router.get("/curves")
+def show_curves(request: Request, run: Annotated[list[str], Query(max_length=runs.MOST_RUNS)]) -> HTMLResponse:
+    """The metrics of several runs on the same axes, shut off from this site."""
+    store = Visit(request).server.store
+    page = runs.curves_page(runs.compare(runs.reader(store), run))
+    return HTMLResponse(page, headers={"Content-Security-Policy": _REPORT})
+
+
 @router.get("/models/{name}")
 def show_model(request: Request, name: Name) -> HTMLResponse:
     """The versions of a model, and its ledger as a timeline."""
     visit = Visit(request)
     store = visit.server.store
-    versions, acts = registry.versions(store, name), registry.history(store, name)
+    versions, acts = models.versions(store, name).records, models.history(store, name)
     return visit.draw("model.html", name=name, versions=versions[::-1], acts=acts[::-1])
 
 
@@ -152,7 +174,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     """A version: verdict, numbers, the seven answers, what happened to it, its lineage and its reports."""
     visit = Visit(request)
     store = visit.server.store
-    which = require_named(store, f"{name}:{version}")
+    which = named(store, f"{name}:{version}")
     seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None
@@ -196,7 +218,7 @@ def give_word(request: Request, name: Name, version: Version, word: Part, form: 
     reason = form.get("reason", "").strip()[:2000]
     if not reason:
         raise ProblemError(422, f"To {word} needs a reason: expected some words, found none.")
-    sign(visit.server, visit.token, name, word, Word(version=version, reason=reason))
+    visit.server.sign(visit.token, name, word, Word(version=version, reason=reason))
     return RedirectResponse(f"/models/{name}/{version}", 303)
 
 
@@ -212,11 +234,11 @@ def show_report(request: Request, kind: Part, name: Part, digest: Part) -> HTMLR
 def list_runs(request: Request) -> HTMLResponse:
     """The newest runs that were submitted."""
     visit = Visit(request)
-    return visit.draw("runs.html", runs=runs.newest(visit.server.store))
+    return visit.draw("runs.html", runs=pipelines.newest(visit.server.store))
 
 
 @router.get("/runs/{run}")
 def show_run(request: Request, run: RunId) -> HTMLResponse:
     """How far a run is."""
     visit = Visit(request)
-    return visit.draw("run.html", run=runs.followed(visit.server.store, run))
+    return visit.draw("run.html", run=pipelines.run(visit.server.store, run))

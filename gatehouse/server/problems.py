@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, H
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from gatehouse.api.pipelines import TooManyRunsError
 from gatehouse.errors import (
     ConfigurationError,
     CorruptArtifactError,
@@ -22,13 +23,16 @@ from gatehouse.errors import (
     PredictionError,
 )
 from gatehouse.registry.approval import ApprovalError
+from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.state import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _STATUS: dict[type[GatehouseError], int] = {
+    UnknownVersionError: 404,
     InvalidReferenceError: 422,
     ConfigurationError: 422,
+    TooManyRunsError: 429,
     MissingArtifactError: 404,
     ApprovalError: 409,
     StaleVerdictError: 409,

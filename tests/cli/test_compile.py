@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 import gatehouse
-from gatehouse.cli.project import compile_specs
+from gatehouse.cli.projects import compile_specs
 from gatehouse.errors import GatehouseError
 from gatehouse.kfp.compilation.specification import SpecError, read_spec
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from gatehouse.api.projects import declared
 from gatehouse.cli.data import app
-from gatehouse.cli.first_look import declared
 from gatehouse.data.snapshot.sniffing import sniff
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source

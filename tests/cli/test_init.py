@@ -10,8 +10,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gatehouse.cli import init
-from gatehouse.cli.main import _register, app
+from gatehouse.api import projects
+from gatehouse.cli.main import app, register
 from gatehouse.data.splitting.spec import TimeSplit
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
@@ -20,7 +20,7 @@ from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.project.checking import check_project
 from gatehouse.training.spec import task_of
 
-_register("init")
+register("init")
 
 
 def _visits(folder: Path, rows: int = 400, prices: int = 7) -> Path:
@@ -70,13 +70,13 @@ def test_a_label_is_enough_for_a_table_with_times_and_no_key(folder: Path) -> No
 
 def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed leaves no folder, which would exist already the next time."""
-    fill = init._fill
+    fill = projects._fill
 
     def fill_unseen(template: Path, target: Path, values: dict[str, object]) -> None:
         fill(template, target, values)
         assert not (folder / "visits").exists()
 
-    monkeypatch.setattr(init, "_fill", fill_unseen)
+    monkeypatch.setattr(projects, "_fill", fill_unseen)
     message = _init("visits", "--from", _visits(folder), "--label", "stars", "--positive", ">= 3").output
     assert Path(message.partition("\nreport ")[2].split()[0]).is_file()
     assert check_project(folder / "visits") and {path.name for path in folder.iterdir()} == {"visits", "visits.csv"}

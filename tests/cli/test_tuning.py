@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from gatehouse.api.tuning import Experiment, matching
 from gatehouse.cli import tuning
-from gatehouse.cli.tuning import app, find_experiment
+from gatehouse.cli.tuning import app
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
@@ -36,6 +37,14 @@ GOES_ON = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resum
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Followed experiments are looked at every hundredth of a second."""
     monkeypatch.setattr(tuning, "_SECONDS", 0.01)
+
+
+def find_experiment(store: ArtifactStore, text: str) -> Experiment:
+    return matching(store, text)[0]
+
+
+def listed(store: ArtifactStore, *arguments: str) -> Any:
+    return json.loads(run(store, "list", *arguments, "--json").output)
 
 
 def run(store: ArtifactStore, *arguments: str) -> Result:
@@ -84,24 +93,22 @@ def begun(
 
 def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store: ArtifactStore) -> None:
     reference = published(store)
-    line = run(store, "list").output.splitlines()[1]
-    for part in ("flights", "ended", "8", "log_loss 0.5", "max_trial_count", reference.short):
-        assert part in line
+    assert reference.short in run(store, "list").output
     refused = CliRunner().invoke(app, ["list", "other", "--store", store.address])
     assert "has the models flights: expected the name of one, found 'other'" in str(refused.exception)
-    (body,) = json.loads(run(store, "list", "--json").output)
-    assert body["reference"] == str(reference)
-    assert body["trials"] == 8
+    (body,) = listed(store)
+    assert (body["model"], body["state"], body["trials"], body["reference"]) == ("flights", "ended", 8, str(reference))
+    assert body["values"]["log_loss"] < 0.6 and "max_trial_count" in body["why"]
 
 
 def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: ArtifactStore) -> None:
     begun(store)
     made = published(store, study="other")
     assert find_experiment(store, "flights").reference == made
-    lines = run(store, "list").output.splitlines()[1:]
-    assert [line.split()[1] for line in lines] == ["ended", "interrupted"]
-    today = time.strftime("%Y-%m-%d ", time.gmtime(store.objects.stat(f"{made}/manifest.json").modified))
-    assert [line.count(today) for line in lines] == [1, 2]  # When the published one began is not known.
+    first, second = listed(store)
+    assert (first["state"], first["began"], second["state"]) == ("ended", None, "interrupted")
+    written = store.objects.stat(f"{made}/manifest.json").modified
+    assert first["changed"].startswith(time.strftime("%Y-%m-%dT%H:%M", time.gmtime(written))) and second["began"]
     begun(store, key="beef" * 16)
     assert find_experiment(store, "flights").study == "beef" * 16
 
@@ -109,19 +116,17 @@ def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: Artif
 def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
     published(store, study="other")
     begun(store)
-    lines = run(store, "list").output.splitlines()
-    assert lines[1].split()[:3] == ["flights", "interrupted", "2"]
-    assert STUDY[:12] in lines[1]
+    first = listed(store)[0]
+    assert (first["model"], first["state"], first["trials"], first["study"]) == ("flights", "interrupted", 2, STUDY)
     shown = run(store, "show", "flights").output
     assert f"Interrupted: its controller is gone, 1 trial not finished. {GOES_ON}" in shown
-    assert "3 trials (2 succeeded, 1 interrupted)" in shown
-    assert "best: trial 1 with log_loss 0.59" in shown
-    assert [line.split()[1] for line in shown.splitlines()[1:4]] == ["succeeded", "succeeded", "interrupted"]
+    assert "3 trials (2 succeeded, 1 interrupted)" in shown and "trial 1 with log_loss 0.59" in shown
+    trials = json.loads(run(store, "show", "flights", "--json").output)["trials"]
+    assert [trial["state"] for trial in trials] == ["succeeded", "succeeded", "interrupted"]
     with ControllerLease(store.objects, STUDY):
-        assert run(store, "show", "flights").output.splitlines()[-1] == "Under way: 1 trial runs"
+        assert listed(store)[0]["why"] == "Under way: 1 trial runs"
         os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
-        expected = "Under way: 1 trial runs; its controller gave no sign of life for 20 s, 60 s mean interrupted"
-        assert run(store, "show", "flights").output.splitlines()[-1] == expected
+        assert "its controller gave no sign of life for 20 s, 60 s mean interrupted" in listed(store)[0]["why"]
 
 
 def test_a_name_is_a_model_a_reference_or_a_key(store: ArtifactStore) -> None:

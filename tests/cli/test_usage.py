@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from gatehouse.cli.init import create_project
+from gatehouse.api.projects import create_project
 from gatehouse.cli.main import main
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.alias import Resolver

@@ -11,7 +11,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gatehouse.cli.why import why
+from gatehouse.cli.pipelines import why
 from gatehouse.data.splitting.spec import RandomSplit
 from gatehouse.data.splitting.stage import SplitRequest, split
 from gatehouse.errors import ConfigurationError
@@ -72,10 +72,7 @@ def test_a_field_of_the_configuration_is_named_with_both_values(store: ArtifactS
     run("b", seed=8)
     assert _differing(store, "a", "b") == [("field", "spec.seed")]
     message = _why("split", "a", "b", "--store", store.address).output
-    assert "split ran in b, under another key than in a" in message
-    assert [line.split() for line in message.splitlines() if "spec.seed" in line] == [
-        ["field", "spec.seed", "default", "8"]
-    ]
+    assert ["field", "spec.seed", "default", "8"] in [line.split() for line in message.splitlines()]
 
 
 def test_an_input_is_named_and_who_made_it(store: ArtifactStore, run: Run) -> None:
@@ -100,10 +97,9 @@ def test_an_edited_module_and_a_package_of_another_version_are_named(
 
 
 def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
-    lines = [line.strip() for line in _why("split").output.splitlines()]
-    assert {"training_set", "spec"} <= set(lines) and any(line.startswith("numpy ") for line in lines)
-    assert any(line.startswith("gatehouse.data.splitting (") for line in lines)
-    assert DIVIDE in json.loads(_why("split", "--json").output)["modules"]
+    split_code = json.loads(_why("split", "--json").output)
+    assert {"training_set", "spec"} <= set(split_code["fields"]) and "numpy" in split_code["distributions"]
+    assert DIVIDE in split_code["modules"] and "gatehouse.data.splitting" in _why("split").output
     body = json.loads(_why("train", "--json").output)
     assert "live" in body["left_out"] and "live" not in body["fields"] and "spec" in body["fields"]
     assert len(set(body["left_out"])) == len(body["left_out"]), "models in place of each other have fields of one name"

@@ -21,7 +21,7 @@ import pytest
 import yaml
 from kfp import compiler
 
-from gatehouse.cli.kfp import Place
+from gatehouse.api.schedules import Cluster
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
@@ -83,14 +83,16 @@ class Cluster:
 
     def start(self, project: Path, pipeline: str = "training", fault: str = "", **parameters: Any) -> Run:
         """Upload a pipeline and start a run, with a fault in one stage, such as `split:start:raise`."""
-        place = Place.of(project, self.profile)
+        place = Cluster.of(project, self.profile)
         place.publish()
         upload = place.compiled([pipeline])[pipeline]
         if fault:
             upload = replace(upload, text=_with_fault(upload, fault))
         data = {"source": self.source, "window": WINDOW} if pipeline in ("training", "scoring") else {}
         word, account = f"{project.name}-{len(self._runs) + 1}", place.platform.service_account
-        run = Submission(upload, data | parameters, place.experiment, account, word=word).send(place.api)
+        run = Submission(upload, data | parameters, place.platform.experiment or project.name, account, word=word).send(
+            place.api
+        )
         self._runs.append(run.id)
         return run
 

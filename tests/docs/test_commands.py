@@ -24,7 +24,7 @@ _UsageError = typer.BadParameter.__mro__[1]
 
 @cache
 def _program() -> Any:
-    cli._register("")
+    cli.register(*cli._COMMANDS)
     return typer.main.get_command(cli.app)
 
 

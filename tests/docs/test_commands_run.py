@@ -93,7 +93,7 @@ def place(first: tuple[ArtifactStore, LocalRun], project: Path, tmp_path_factory
 
 @pytest.fixture(scope="module")
 def program() -> typer.Typer:
-    cli._register("")
+    cli.register(*cli._COMMANDS)
     return cli.app
 
 

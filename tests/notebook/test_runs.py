@@ -26,4 +26,4 @@ def test_a_run_of_an_own_pipeline_is_no_run_that_goes_on_for_ever(store: Artifac
     plan = [{"task": "validate", "stage": "validate", "title": "Validate"}]
     store.record("runs/planned/plan.json", {"tasks": plan, "objective": ""})
     states = {run.id: run.facts["state"] for run in Store(store).runs()}
-    assert states == {"a": "unknown", "b": "failed", "c": "not ended", "planned": "not ended"}
+    assert states == {"a": "unknown", "b": "failed", "c": "running", "planned": "running"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gatehouse.cli.status import status
+from gatehouse.cli.pipelines import status
 from gatehouse.operations.ending_stage import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics import (
     NOT_MEASURED,

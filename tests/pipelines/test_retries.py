@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from gatehouse.pipelines.interfaces import component_of
 from kfp import dsl, local
 
-from gatehouse.pipelines.interfaces import component_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from gatehouse.api.projects import create_project
 from gatehouse.cli import run as command
-from gatehouse.cli.init import create_project
 from gatehouse.kfp import driver
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.project.place import open_store, store_address

@@ -10,7 +10,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 import gatehouse
-from gatehouse.cli.init import create_project
+from gatehouse.api.projects import create_project
 from gatehouse.configuration.strict import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError

@@ -5,11 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from gatehouse.pipelines.interfaces import component_of
 
 from gatehouse.components.promote.component import promote
 from gatehouse.components.register.component import register
 from gatehouse.errors import ConfigurationError
-from gatehouse.pipelines.interfaces import component_of
 from tests.registry.gate import MANUAL, NAME, Gate
 
 

@@ -209,9 +209,8 @@ def engine() -> str:
 
 @pytest.mark.timeout(1800)
 def test_a_pipeline_runs_in_the_image_through_kfps_docker_runner(engine: str, tmp_path: Path) -> None:
-    from kfp import dsl, local
-
     from gatehouse.pipelines.interfaces import component_of
+    from kfp import dsl, local
 
     resolve = component_of("resolve")
     assert resolve.component_spec.implementation.container.image == engine

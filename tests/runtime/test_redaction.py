@@ -18,7 +18,7 @@ import requests
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.cli.init import create_project
+from gatehouse.api.projects import create_project
 from gatehouse.data.sources.catalog import open_source, parse_source
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp_api.client import KfpApi
@@ -36,8 +36,8 @@ from gatehouse.runtime.redaction import (
     require_encoded,
     without_secrets,
 )
+from gatehouse.server.access import create_token
 from gatehouse.server.app import create_app
-from gatehouse.server.tokens import create_token
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore

@@ -9,7 +9,7 @@ import requests
 import uvicorn
 from fastapi import FastAPI
 
-from gatehouse.server.tokens import Scope, create_token
+from gatehouse.server.access import Scope, create_token
 from gatehouse.store.store import ArtifactStore
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from gatehouse.api.pipelines import ENDED, SUBMITTED
 from gatehouse.kfp.local_run import PLAN
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.promotion import tag
-from gatehouse.server.runs import ENDED, SUBMITTED
 from tests.registry.gate import NAME
 from tests.reports.browser import Browser, Page, launched
 from tests.server.conftest import Served
@@ -66,7 +66,9 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     run = "20130115-081500-01ab"
     record = {"pipeline": "training", "arguments": {"window": PLANTED}, "reason": PLANTED, "until": "", "by": PLANTED}
     served.gate.store.record(f"runs/{run}/{SUBMITTED}", record | {"at": "2013-01-15T08:15:00Z"})
-    served.gate.store.record(f"runs/{run}/{PLAN}", {"tasks": [{"task": "t", "stage": "snapshot", "title": PLANTED}]})
+    served.gate.store.record(
+        f"runs/{run}/{PLAN}", {"tasks": [{"task": "t", "stage": "snapshot", "title": PLANTED}], "objective": ""}
+    )
     failure = {"error": "GatehouseError", "message": PLANTED, "exit_code": 1}
     served.gate.store.record(f"runs/{run}/snapshot.1.failed.json", failure | {"at": 1.0, "seconds": 1.0})
     served.gate.store.record(f"runs/{run}/{ENDED}", {"exit_code": 1, "failure": failure})

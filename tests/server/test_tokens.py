@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.serve import app
 from gatehouse.errors import ConfigurationError
-from gatehouse.server.access import Rate
-from gatehouse.server.tokens import create_token, revoke_token, token_given, tokens_of
+from gatehouse.server.access import Rate, create_token, revoke_token, token_given, tokens_of
 from gatehouse.store.store import ArtifactStore
 
 

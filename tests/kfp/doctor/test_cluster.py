@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 import gatehouse
-from gatehouse.cli.main import _register, app
+from gatehouse.cli.main import app, register
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import read_spec
@@ -335,7 +335,7 @@ def test_the_rights_are_those_of_the_role() -> None:
 @pytest.fixture
 def profile(patient: Patient, tmp_path: Path) -> str:
     """The profile as a file, for the command line."""
-    _register("doctor")
+    register("doctor")
     path = tmp_path / "cluster.yaml"
     path.write_text(yaml.safe_dump(patient.profile))
     return str(path)

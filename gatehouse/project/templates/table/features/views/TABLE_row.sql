@@ -1,3 +1,4 @@
 -- The columns of a row. `event_timestamp` is when a value is known, not what it is about.
-SELECT {sql_key}, {time} AS event_timestamp, {feature_columns}
-FROM staging.{sql_table}
+SELECT {{ sql(key) }}, {{ sql(roles.time.sql) }} AS event_timestamp, {% for feature in roles.features %}{{ sql(feature.sql) }}{{ ", " if not loop.last }}{% endfor %}
+
+FROM staging.{{ sql(table) }}
