@@ -21,7 +21,7 @@ import pytest
 import yaml
 from kfp import compiler
 
-from gatehouse.api.schedules import Cluster
+from gatehouse.api.schedules import Cluster as Platform
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
@@ -83,7 +83,7 @@ class Cluster:
 
     def start(self, project: Path, pipeline: str = "training", fault: str = "", **parameters: Any) -> Run:
         """Upload a pipeline and start a run, with a fault in one stage, such as `split:start:raise`."""
-        place = Cluster.of(project, self.profile)
+        place = Platform.of(project, self.profile)
         place.publish()
         upload = place.compiled([pipeline])[pipeline]
         if fault:
