@@ -36,11 +36,6 @@ def _execute(database: Path, statements: str) -> None:
         connection.executescript(statements)
 
 
-def _content(database: Path) -> list[str]:
-    with closing(sqlite3.connect(database)) as connection:
-        return list(connection.iterdump())
-
-
 @pytest.fixture(scope="module")
 def migrations() -> Any:
     load_mlflow()
@@ -65,65 +60,52 @@ def halves(migrations: Any, tmp_path_factory: pytest.TempPathFactory) -> list[tu
     return states
 
 
-@pytest.fixture(params=["new", "older"])
-def database(request: pytest.FixtureRequest, halves: list[tuple[bytes, str]], tmp_path: Path) -> Path:
-    """No database yet, or one of an older MLflow, which has a model of a user and nothing else."""
+@pytest.mark.parametrize("models", [[], ["mine"]], ids=["new", "older"])
+def test_a_database_is_as_before_until_the_last_step_and_after_a_kill_in_it(
+    models: list[str], halves: list[tuple[bytes, str]], tmp_path: Path
+) -> None:
     file = tmp_path / "mlflow.db"
-    if request.param == "older":
-        half, statement = halves[len(halves) // 2]
+    if models:
+        half, end = halves[len(halves) // 2]
         file.write_bytes(half)
-        _execute(file, f"{statement}; INSERT INTO registered_models (name) VALUES ('older')")
-    return file
-
-
-def _models(database: Path) -> list[str]:
-    return [model.name for model in quiet_client(_url(database)).search_registered_models()]
-
-
-def test_a_database_is_as_before_until_the_last_step_and_after_a_kill_in_it(database: Path) -> None:
-    existing = database.exists()
-    before = database.read_bytes() if existing else b""
-    command = [sys.executable, "-B", "-c", _KILLED, _url(database)]
+        _execute(file, f"{end}; INSERT INTO registered_models (name) VALUES ('mine')")
+    before = file.read_bytes() if models else b""
+    command = [sys.executable, "-B", "-c", _KILLED, _url(file)]
     assert subprocess.run(command, check=False).returncode == -signal.SIGXFSZ
-    assert database.stat().st_size > len(before) and database.with_name("mlflow.db-journal").exists()
+    assert file.stat().st_size > len(before) and file.with_name("mlflow.db-journal").exists()
     states: list[bytes] = []
 
     def look(*_: Any) -> None:
-        states.append(database.read_bytes())
+        states.append(file.read_bytes())
 
     event.listen(Engine, "before_cursor_execute", look)
-    try:
-        ensure_schema(_url(database))
-    finally:
-        event.remove(Engine, "before_cursor_execute", look)
+    ensure_schema(_url(file))
+    event.remove(Engine, "before_cursor_execute", look)
     assert len(states) > 100 and set(states) == {before}
-    assert _models(database) == ["older"] * existing
-    _execute(database, "INSERT INTO registered_models (name) VALUES ('newer')")
-    ensure_schema(_url(database))
-    assert "newer" in _models(database), "a schema that is up to date is left alone"
+    assert [model.name for model in quiet_client(_url(file)).search_registered_models()] == models
 
 
 def test_what_a_kill_in_any_migration_of_mlflow_left_is_replaced(
     halves: list[tuple[bytes, str]], migrations: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = tmp_path / "whole.db"
-    ensure_schema(_url(whole))
-    content = _content(whole)
+    ensure_schema(_url(tmp_path / "whole.db"))
+    whole = sqlite3.connect(tmp_path / "whole.db")
 
     def initialize(engine: Engine) -> None:
         """As MLflow does, but fast."""
         draft = engine.raw_connection().driver_connection
         assert not draft.execute("SELECT * FROM sqlite_master").fetchall()
-        with closing(sqlite3.connect(whole)) as source:
-            source.backup(draft)
+        whole.backup(draft)
 
     monkeypatch.setattr(migrations, "_initialize_tables", initialize)
     assert len(halves) > 50
-    for number, (half, _) in enumerate(halves):
-        file = tmp_path / f"{number}.db"
-        file.write_bytes(half)
-        ensure_schema(_url(file))
-        assert _content(file) == content, halves[number]
+    with closing(whole):
+        for number, (half, end) in enumerate(halves):
+            file = tmp_path / f"{number}.db"
+            file.write_bytes(half)
+            ensure_schema(_url(file))
+            with closing(sqlite3.connect(file)) as database:
+                assert list(database.iterdump()) == list(whole.iterdump()), end
     assert list(RunReader(_url(file)).runs()) == []
 
 
