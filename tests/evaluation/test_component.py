@@ -6,37 +6,32 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from gatehouse.components.evaluate.component import evaluate as component
+from gatehouse.components import evaluate as component
+from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.presentation import present
 from gatehouse.reports.contents import rendered
 from gatehouse.store.parameters import parameter_of
+from tests.components import call, stored
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 
 
 def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Bench, tmp_path: Path) -> None:
-    metrics, roc = dsl.Metrics(uri=str(tmp_path / "metrics")), dsl.ClassificationMetrics(uri=str(tmp_path / "roc"))
-    report, summary = dsl.HTML(uri=str(tmp_path / "report.html")), dsl.Markdown(uri=str(tmp_path / "summary.md"))
-    evaluation, champion, verdict, reasons = component.python_func(
-        store=judged_bench.store.address,
-        model=judged_bench.models["bad"],
-        champion=judged_bench.models["good"],
-        split=judged_bench.split,
-        spec=parameter_of(SPEC),
-        policy=parameter_of(LENIENT),
-        metrics=metrics,
-        roc=roc,
-        report=report,
-        summary=summary,
-    )
-    assert (champion, verdict, len(reasons)) == (judged_bench.models["good"], "refused", 1)
-    assert judged_bench.store.exists(evaluation)
-    assert {"roc_auc", "log_loss"} <= set(metrics.metadata)
-    points = roc.metadata["confidenceMetrics"]
+    store, (bad, good) = judged_bench.store, (judged_bench.models[name] for name in ("bad", "good"))
+    inputs = {"model": stored(store, bad, dsl.Model), "champion": stored(store, good, dsl.Model)}
+    configuration = {"spec": parameter_of(SPEC), "policy": parameter_of(LENIENT)}
+    made = call(component, tmp_path, split=stored(store, judged_bench.split), **inputs, **configuration)
+    assert (made.verdict, len(made.reasons)) == ("refused", 1)
+    evaluation = store.manifest(made.evaluation.metadata["reference"])
+    assert (evaluation.derived_from["model"], evaluation.derived_from["champion"]) == (bad, good)
+    assert {"roc_auc", "log_loss"} <= set(made.metrics.metadata)
+    points = made.curves.metadata["confidenceMetrics"]
     assert 10 < len(points) <= 202
-    json.dumps([metrics.metadata, points], allow_nan=False)
-    assert Path(report.path).read_text() == rendered(judged_bench.store, evaluation).read_text()
-    assert report.metadata["reference"] == judged_bench.store.address_of(evaluation)
-    assert reasons[0] in Path(summary.path).read_text()
+    json.dumps([made.metrics.metadata, points], allow_nan=False)
+    assert Path(made.report.path).read_text() == rendered(store, str(evaluation.reference)).read_text()
+    assert made.report.metadata == {"reference": store.address_of(evaluation.reference)}
+    assert made.reasons[0] in Path(made.summary.path).read_text()
+    with pytest.raises(ConfigurationError, match="neither"):
+        call(component, tmp_path)
 
 
 def test_the_ui_gets_the_confusion_matrix_at_the_threshold_of_the_model(

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from gatehouse.pipelines.interfaces import component_of
 from kfp import dsl, local
 
+from gatehouse.components import require
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
@@ -20,7 +20,7 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
 
     @dsl.pipeline(name="requires")
     def pipeline() -> None:
-        task = component_of("require")(store=store.address, verdict="fail", reasons=["tailnum: null"])
+        task = require(store=store.address, verdict="fail", reasons=["tailnum: null"])
         task.set_retry(num_retries=2, backoff_duration="0s")
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "root"))

@@ -1,89 +1,78 @@
 """The component that trains a candidate: which search, training and calibration its parameters ask for."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gatehouse.pipelines.interfaces import component_of
 
-from gatehouse.reports import contents
+from gatehouse.components import train
+from gatehouse.data import component_task
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
 from gatehouse.training import calibration_stage as calibrating
 from gatehouse.training import stage
-from gatehouse.training.model_spec import CalibrationSpec
-from gatehouse.training.stage import TrainRequest, TrainResult
+from gatehouse.training.calibration import CalibrationSpec
+from tests.components import call, stored
 from tests.training.specs import network, trees
-
-MODEL = f"models/flights/sha256-{'1' * 64}"
-CALIBRATED = f"models/flights/sha256-{'2' * 64}"
-DATA = {
-    "split": f"splits/flights/sha256-{'4' * 64}",
-    "transformation": f"transformations/flights/sha256-{'5' * 64}",
-    "model_name": "flights",
-}
-
-
-class StopHereError(Exception):
-    """Stands for the run of a stage."""
+from tests.training.synthetic import lay_out
 
 
 class Stand:
-    """Stands for a stage: keeps what it is asked for, and gives a result or raises."""
+    """Stands for a stage: keeps what it is asked for, and gives a result."""
 
     def __init__(self, real: Any, result: Any) -> None:
         self.name, self.request, self.requests, self._result = real.name, real.request, list[Any](), result
 
     def __call__(self, request: Any, store: ArtifactStore, **_: object) -> Any:
         self.requests.append(request)
-        if isinstance(self._result, Exception):
-            raise self._result
         return self._result
 
 
 @pytest.fixture
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The typed artifacts of the component; pages and MLflow are left out."""
+def model(store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A model that nobody trained, so that pages and MLflow are left out."""
     monkeypatch.setattr(tracking, "track_training", lambda *_: None)  # The model is no real one.
     (tmp_path / "page").write_text("a page")
-    monkeypatch.setattr(contents, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
-    logged: dict[str, float] = {}
-    return {
-        "candidate": SimpleNamespace(metadata={}),
-        "metrics": SimpleNamespace(log_metric=logged.__setitem__, logged=logged),
-        "report": SimpleNamespace(metadata={}, path=str(tmp_path / "report.html")),
-        "trials": SimpleNamespace(metadata={}, path=str(tmp_path / "trials.md")),
-    }
+    monkeypatch.setattr(component_task, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
+    return str(store.publish("models", "flights", {"model.json": "{}"}))
 
 
-@pytest.mark.parametrize(("arguments", "seed"), [({}, 5), ({"seed": 11}, 11), ({"seed": 0}, 0)])
+@pytest.mark.parametrize(("inputs", "seed"), [({}, 5), ({"seed": 11}, 11), ({"seed": 0}, 0)])
 def test_the_seed_of_a_run_stands_in_place_of_that_of_the_spec(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any], arguments: dict[str, int], seed: int
+    store: ArtifactStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    inputs: dict[str, int],
+    seed: int,
 ) -> None:
-    fit = Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={"log_loss": 0.5}))
+    fit = Stand(stage.train, stage.TrainResult(model=model, best_epoch=0, metrics={"log_loss": 0.5}))
     monkeypatch.setattr(stage, "train", fit)  # What is asked for is looked at, and not trained.
+    _, split = lay_out(store)
     spec = trees(seed=5, rounds=9, timeout_minutes=7)
-    outputs = component_of("train").python_func(
-        store=store.address, **DATA, spec=parameter_of(spec), **shown, **arguments
+    made = call(train, tmp_path, split=stored(store, split), spec=parameter_of(spec), model_name="flights", **inputs)
+    (request,) = fit.requests
+    assert request.spec == trees(seed=seed, rounds=9, timeout_minutes=7) and request.live
+    assert (request.split, request.model_name) == (split, "flights") and store.exists(request.transformation)
+    assert made.model.metadata["reference"] == store.address_of(model)
+    assert (
+        made.experiment.metadata["reference"] == "none" and "No hyperparameters" in Path(made.trials.path).read_text()
     )
-    assert fit.requests[0] == TrainRequest(**DATA, spec=trees(seed=seed, rounds=9, timeout_minutes=7), live=True)
-    assert outputs == (MODEL, "") and shown["metrics"].logged == {"validation_log_loss": 0.5}
-    assert Path(shown["report"].path).read_text() == "a page"
-    assert "no section `tuning`" in Path(shown["trials"].path).read_text()
+    assert made.metrics.metadata["validation_log_loss"] == made.metrics_by_name["log_loss"] == 0.5
+    assert Path(made.report.path).read_text() == "a page"
 
 
-def test_a_candidate_is_calibrated_where_the_project_asks_for_it(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, shown: dict[str, Any]
+def test_a_candidate_is_calibrated_where_that_is_asked_for(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    fit = Stand(stage.train, TrainResult(model=MODEL, best_epoch=0, metrics={}))
-    monkeypatch.setattr(stage, "train", fit)  # What is asked for is looked at, and not trained.
-    result = calibrating.CalibrateResult(model=CALIBRATED, threshold=0.4, summary="")
+    monkeypatch.setattr(stage, "train", Stand(stage.train, stage.TrainResult(model=model, best_epoch=0, metrics={})))
+    calibrated = str(store.publish("models", "flights", {"calibration.json": "{}"}))
+    result = calibrating.CalibrateResult(model=calibrated, threshold=0.4, summary="")
     calibrate = Stand(calibrating.calibrate, result)
     monkeypatch.setattr(calibrating, "calibrate", calibrate)  # As above.
     specs = {"spec": parameter_of(network()), "calibration": parameter_of(CalibrationSpec(min_rows=70))}
-    outputs = component_of("train").python_func(store=store.address, **DATA, **specs, **shown)
-    assert outputs == (CALIBRATED, "")
-    assert (calibrate.requests[0].model, calibrate.requests[0].spec.min_rows) == (MODEL, 70)
-    assert shown["candidate"].metadata["reference"].endswith(CALIBRATED)
+    made = call(train, tmp_path, split=stored(store, lay_out(store)[1]), model_name="flights", tables=True, **specs)
+    assert (calibrate.requests[0].model, calibrate.requests[0].spec.min_rows) == (model, 70)
+    assert made.threshold == 0.4 and made.model.metadata["reference"] == store.address_of(calibrated)
+    assert {path.name for path in Path(made.model.path).iterdir()} == {"calibration.json"}

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from kfp import compiler, dsl
 
-from gatehouse.components import launch
-from gatehouse.components import search as search_component
+from gatehouse import components
 from gatehouse.components.interface import LONGEST_MINUTES
 from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
@@ -25,6 +25,7 @@ from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
 from gatehouse.tuning.katib import search_of
 from gatehouse.tuning.stage import SearchRequest, SearchResult, search
+from tests.components import call
 
 SCRIPT = """
 import json, os, sys
@@ -170,13 +171,10 @@ def test_other_code_at_the_same_path_is_searched_again(
         monkeypatch.setenv(RUN_ID, run)
         command = ["python", str(tmp_path / "train.py"), "{x}"]
         space = SPEC | {"parameters": SPACE[:1], "max_trial_count": 3}
-        kinds = {"report": dsl.HTML, "table": dsl.Markdown, "trials": dsl.Dataset}
-        outputs = {name: kind(name=name, uri=str(tmp_path / name)) for name, kind in kinds.items()}
-        run_search = search_component.python_func
-        found = run_search(**outputs, experiment=space, command=command, store=store.address, **given)
-        assert bool(found[4]) == (code == "7")
-        assert found[3] == outputs["report"].metadata["reference"] and found[3].startswith(store.address)
-        return found[0]["x"], found[1]
+        made = call(components.search, tmp_path, spec=space, command=command, store=store.address, **given)
+        assert bool(made.warnings) == (code == "7")
+        assert store.exists(made.experiment.metadata["reference"]) and pq.read_table(made.trials.path).num_rows == 3
+        return made.best["x"], made.value
 
     assert best("run-1", "x") == best("run-1", "3 - x") == (0, 0)  # Another attempt of the task goes on.
     assert best("run-2", "3 - x") == (2, 1)
@@ -253,10 +251,10 @@ def test_a_name_that_no_parameter_has_is_refused(argument: str, wrong: str) -> N
 def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path) -> None:
     @dsl.pipeline(name="limits")  # type: ignore[untyped-decorator]  # kfp has no types
     def pipeline(minutes: float) -> None:
-        launch(timeout_minutes=2000)
-        launch(timeout_minutes=minutes)
-        launch()
-        search_component(experiment=SPEC)
+        components.launch(timeout_minutes=2000)
+        components.launch(timeout_minutes=minutes)
+        components.launch()
+        components.search(spec=SPEC)
 
     compiler.Compiler().compile(pipeline, str(tmp_path / "limits.yaml"))
     _, platform = yaml.safe_load_all((tmp_path / "limits.yaml").read_text())

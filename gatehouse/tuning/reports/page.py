@@ -88,7 +88,7 @@ def drawn(shown: ExperimentView) -> str:
 
 def write_markdown(store: ArtifactStore, reference: str, path: str) -> None:
     """Write `markdown` to a file; an empty reference means that nothing was searched."""
-    nothing = "No hyperparameters were searched: the project has no section `tuning`.\n"
+    nothing = "No hyperparameters were searched.\n"
     Path(path).write_text(markdown(store, reference) if reference else nothing)
 
 

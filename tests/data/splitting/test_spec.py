@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gatehouse.data.splitting.spec import STRATEGIES, CheckName, RollingOriginSplit, TimeSplit
-from gatehouse.data.splitting.stage import SplitRequest, split
-from gatehouse.store.parameters import parameter_of, request_of
+from gatehouse.data.splitting.stage import SplitRequest
+from gatehouse.store.parameters import as_written, checked, parameter_of
 from tests.data.splitting.conftest import spec_of
 from tests.source_tree import ROOT
 
@@ -31,7 +31,8 @@ EXAMPLES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.get("strategy", "time"))
 def test_a_specification_survives_the_way_through_a_parameter(example: dict[str, Any]) -> None:
     spec = spec_of(**example)
-    assert request_of(split, training_set="t", spec=parameter_of(spec)) == SplitRequest(training_set="t", spec=spec)
+    body = as_written({"training_set": "t", "spec": parameter_of(spec)})
+    assert checked("split", SplitRequest, body) == SplitRequest(training_set="t", spec=spec)
 
 
 @pytest.mark.parametrize(
