@@ -169,7 +169,7 @@ def _fill(template: Path, target: Path, values: Mapping[str, object]) -> None:
 def _init_from(target: Path, name: str, file: Path, flags: _Flags, nulls: Sequence[str], time_zone: str) -> None:
     """Create a project with a copy of the file; if this fails or is killed, no folder is left."""
     from gatehouse.data.snapshot.sniffing import sniff
-    from gatehouse.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+    from gatehouse.evaluation.spec import LEAST_TEST_ROWS
 
     console, table = Console(soft_wrap=True, highlight=False, markup=False), first_look.table_name(file)
     sniffed = sniff(file, nulls)

@@ -11,10 +11,10 @@ from gatehouse.training.spec import (
     NetworkTraining,
     TreesTraining,
     beginning,
-    builder_of,
     changed,
     operation_of,
     own_metric,
+    own_names,
     run_as,
     settings_of,
     train_spec,
@@ -78,7 +78,7 @@ def test_the_architecture_says_which_settings_there_are() -> None:
     assert isinstance(boosted, TreesTraining)
     assert (boosted.stopping.rounds, boosted.optimizer.learning_rate, boosted.parallelism.processes) == (300, 0.1, 1)
     own = train_spec({"model": {"architecture": "mine.nets:build", "options": {"depth": 3}}})
-    assert builder_of(own) == "mine.nets:build" and builder_of(boosted) == ""
+    assert own_names(own) == ("mine.nets:build",) and own_names(boosted) == ()
     assert [own_metric(network(loss="huber")), own_metric(trees(metric="roc_auc"))] == ["huber", "roc_auc"]
     assert SETTINGS["optimizer.learning_rate"] == ["a neural network", "xgboost"]
     assert SETTINGS["model.dropout"] == ["tabular_mlp", "ft_transformer"]
