@@ -54,7 +54,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a pod must know about its job: program, the user's own code, their digest `code`, and the digest of code and files."""
+    """What a pod must know about its job: program, own code of the user, their digest, and that of code and files."""
 
     program: str
     own: tuple[str, ...]
