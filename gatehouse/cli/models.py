@@ -13,17 +13,15 @@ from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
-from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
+from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
-from gatehouse.registry.approval import ApproveRequest, approve
+from gatehouse.registry.approval import ApproveRequest, ExemptRequest, approve, exempt
 from gatehouse.registry.card import model_card
-from gatehouse.registry.exemption import ExemptRequest, exempt
 from gatehouse.registry.explanation import Number, numbers_of
-from gatehouse.registry.ledger import Ledger, model_names
+from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, ModelVersion, model_names
 from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.policy_trial import tried
 from gatehouse.registry.stage import PromoteRequest, promote
-from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
 from gatehouse.reports.format import number
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
@@ -242,7 +240,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
-    compared = comparison.compare(comparison.CompareRequest(first=first, second=second), open_store(store))
+    compared = explanation.compare(explanation.CompareRequest(first=first, second=second), open_store(store))
     if as_json:
         print_json(compared.model_dump(mode="json"))
         return
@@ -253,7 +251,7 @@ def compare(
     ]
     print_rows(("on the test part", *names), numbers)
     if compared.numbers and not compared.same_test:
-        typer.echo(comparison.DIFFERENT_ROWS)
+        typer.echo(explanation.DIFFERENT_ROWS)
     typer.echo()
     changes = [(change.part, change.name, short(change.first), short(change.second)) for change in compared.changes]
     print_rows(("what changed" if changes else "nothing changed", "", *names), changes)

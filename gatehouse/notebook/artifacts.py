@@ -10,9 +10,8 @@ import pyarrow as pa
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.notebook.table import Listing, Row, Tabular
-from gatehouse.registry.comparison import DIFFERENT_ROWS, changes_between, compare_numbers
-from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.state import ModelVersion
+from gatehouse.registry.explanation import DIFFERENT_ROWS, changes_between, compare_numbers
+from gatehouse.registry.ledger import Ledger, ModelVersion
 from gatehouse.reports.contents import rendered
 from gatehouse.store.database import quoted
 from gatehouse.store.manifest import Manifest

@@ -6,8 +6,16 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.registry.comparison import CompareRequest, VersionComparison, compare
-from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, VersionSummary, explain
+from gatehouse.registry.explanation import (
+    Act,
+    CompareRequest,
+    ExplainRequest,
+    Explanation,
+    VersionComparison,
+    VersionSummary,
+    compare,
+    explain,
+)
 from gatehouse.registry.stage import PromoteResult, RegisterResult
 from gatehouse.server import registry, runs
 from gatehouse.server.access import Access, Promoter, Reader, Runner

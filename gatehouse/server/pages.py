@@ -10,8 +10,7 @@ from fastapi import Path as InPath
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.comparison import CompareRequest, compare
-from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.explanation import CompareRequest, ExplainRequest, compare, explain
 from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
 from gatehouse.reports.contents import has_page, rendered

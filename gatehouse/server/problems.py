@@ -22,7 +22,7 @@ from gatehouse.errors import (
     PredictionError,
 )
 from gatehouse.registry.approval import ApprovalError
-from gatehouse.registry.state import LedgerError, StaleVerdictError
+from gatehouse.registry.ledger import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

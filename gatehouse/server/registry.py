@@ -7,11 +7,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.registry.explanation import Act, VersionSummary, act_of, version_summaries
-from gatehouse.registry.ledger import model_names
+from gatehouse.registry.ledger import ALIASES, model_names
 from gatehouse.registry.naming import VersionName, named
 from gatehouse.registry.registration import require_policy
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote, register
-from gatehouse.registry.state import ALIASES
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError
 from gatehouse.server.tokens import Token

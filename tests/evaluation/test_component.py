@@ -7,7 +7,7 @@ import pytest
 from kfp import dsl
 
 from gatehouse.components.evaluate.component import evaluate as component
-from gatehouse.evaluation.presentation import present
+from gatehouse.evaluation.report import present
 from gatehouse.reports.contents import rendered
 from gatehouse.store.parameters import parameter_of
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
