@@ -12,8 +12,8 @@ from gatehouse.components.interface import RETRIES, Task, set_attempts, set_envi
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.launchers.launcher import stage_minutes
+from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing_stage import MINUTES
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import StageSettings

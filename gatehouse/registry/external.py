@@ -97,9 +97,7 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
         folder = Path(source, "store")
         judged = list(ArtifactStore.open(folder).references("evaluations")) if folder.is_dir() else []
         if len(judged) != 1:
-            raise ConfigurationError(
-                f"evaluation: expected what evaluate wrote, found {len(judged)} evaluations in it."
-            )
+            raise ConfigurationError(f"evaluation: expected what evaluate wrote, found {len(judged)} evaluations.")
         evaluation = str(judged[0])
         pull(ArtifactStore.open(folder), evaluation, store)
     if Reference.parse(evaluation).kind != "evaluations":
@@ -109,13 +107,11 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
         return evaluation
     files = {entry.path: [entry.sha256, entry.bytes] for entry in store.manifest(model).files}
     if not (scored := manifest.details.get("files")):
-        raise WrongEvaluationError(
-            f"{evaluation} names no files. Evaluate with model=…, so that it is about these files."
-        )
+        raise WrongEvaluationError(f"{evaluation} names no files. Evaluate with model=…, so that it is about these.")
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give evaluate the same model."
+            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give evaluate the same."
         )
     champion = manifest.details.get("champion", "")
     if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):

@@ -23,8 +23,8 @@ from gatehouse.errors import (
     PredictionError,
 )
 from gatehouse.registry.approval import ApprovalError
+from gatehouse.registry.ledger import LedgerError, StaleVerdictError
 from gatehouse.registry.naming import UnknownVersionError
-from gatehouse.registry.state import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
