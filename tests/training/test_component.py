@@ -12,7 +12,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import training as tracking
 from gatehouse.training import calibration_stage as calibrating
 from gatehouse.training import stage
-from gatehouse.training.calibration import CalibrationSpec
+from gatehouse.training.model_spec import CalibrationSpec
 from tests.components import call, stored
 from tests.training.specs import network, trees
 from tests.training.synthetic import lay_out
