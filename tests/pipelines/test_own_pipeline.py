@@ -22,7 +22,7 @@ def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
     file, policy = project / "project.yaml", gh.config(project / "policy.yaml")
     policy["champion"] = {"metric": "log_loss", "tolerance": 1.0}
 
-    @dsl.pipeline(name="own")
+    @dsl.pipeline(name="own")  # type: ignore[untyped-decorator]  # kfp has no types
     def own() -> None:
         ended = gh.report_end(store=store, project="own", pipeline="own", when="never")
         with dsl.ExitHandler(ended):
