@@ -80,7 +80,7 @@ SHOP = {"columns": {"shop": {"type": "int64"}}}
 def test_a_wrong_dictionary_is_refused_as_the_pipeline_is_built(name: str, inputs: dict[str, Any], hint: str) -> None:
     required = dict.fromkeys(getattr(components, name).required_inputs, ...)
 
-    @dsl.pipeline(name="own")
+    @dsl.pipeline(name="own")  # type: ignore[untyped-decorator]  # kfp has no types
     def own() -> None:
         with pytest.raises(ConfigurationError, match=hint):
             built(name, **required | {"store": "store"} | inputs)
@@ -90,7 +90,7 @@ def test_a_wrong_dictionary_is_refused_as_the_pipeline_is_built(name: str, input
 
 
 def test_a_misspelt_or_missing_input_is_named_as_the_pipeline_is_built() -> None:
-    @dsl.pipeline(name="own")
+    @dsl.pipeline(name="own")  # type: ignore[untyped-decorator]  # kfp has no types
     def own() -> None:
         with pytest.raises(TypeError, match="'contarct'; did you mean contract"):
             built("validate", data=..., contarct=SHOP)

@@ -17,7 +17,6 @@ from gatehouse.kfp_api.answers import Run
 from gatehouse.operations import reconciling_stage
 from gatehouse.operations.ending_stage import outcome_in_kfp
 from gatehouse.operations.reconciling_stage import ReconcileRequest, reconcile
-from gatehouse.runtime.images import by_digest
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
@@ -97,7 +96,7 @@ def test_the_champion_scores_rows_in_a_pipeline_of_ones_own(cluster: Cluster, gr
     # KFP has credentials for its own bucket by this scheme.
     address = f"{cluster.store.address}/rows.parquet".replace("s3://mlpipeline", "minio://mlpipeline")
     inputs = {"store": cluster.store.address, "rows": address, "model_name": MODEL}
-    run = start(cluster, runpy.run_path(str(EXAMPLES["score_dataset"]))["example"], "scored", **inputs)
+    run = start(cluster, runpy.run_path(str(EXAMPLES["score"]))["example"], "scored", **inputs)
     cluster.require_success(run)
 
 
@@ -108,7 +107,9 @@ def test_a_second_run_has_everything_from_the_memo(cluster: Cluster, started: St
     first = {event.stage: event for event in cluster.events(started.runs["green"]) if event.event == "finished"}
     output = {name: event for name, event in output.items() if ":" not in name}
     memoised = {name for name, event in first.items() if event.body.get("memo") and ":" not in name}
-    assert {name for name, event in output.items() if event.event == "hit"} == memoised
+    hits = {name for name, event in output.items() if event.event == "hit"}
+    # Where KFP's cache answers the task `split`, it has no pod, and leaves no event.
+    assert hits <= memoised and memoised - hits <= {"split"}
     assert {"validate", "train", "evaluate"} <= memoised
     assert output["train"].body["result"]["model"] == first["train"].body["result"]["model"]
     # Stages that meet the world are asked again: none of their tasks comes from KFP's cache.
@@ -199,7 +200,7 @@ def test_artifacts_are_there_for_the_ui(cluster: Cluster, green: Started) -> Non
     assert {"report", "trials", "summary"} <= files
 
 
-def test_kfp_caches_what_may_be_cached_and_nothing_else(cluster: Cluster, started: Started) -> None:
+def test_kfp_caches_no_task_of_scoring(cluster: Cluster, started: Started) -> None:
     assert ends(cluster, started.runs["scoring"])[:2] == ("SUCCEEDED", "succeeded")
     again = cluster.start(started.project, "scoring")
     assert ends(cluster, again)[:2] == ("SUCCEEDED", "succeeded")
@@ -207,8 +208,7 @@ def test_kfp_caches_what_may_be_cached_and_nothing_else(cluster: Cluster, starte
         {event.stage for event in cluster.events(run) if ":" not in event.stage}
         for run in (started.runs["scoring"], again)
     )
-    # What KFP's cache answers has no pod, and leaves no event. It caches nothing in an image that a tag names.
-    assert first - second == ({"retrieve_decisions"} if by_digest(cluster.images["data"]) else set())
+    assert first == second, "what KFP's cache answers has no pod, and leaves no event"
 
 
 def test_waiting_ends_with_the_code_of_the_run(cluster: Cluster) -> None:

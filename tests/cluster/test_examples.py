@@ -113,7 +113,7 @@ def test_a_job_that_may_not_start_again_tells_of_its_eviction(cluster: Cluster) 
 
 def test_a_search_goes_on_after_its_pod_was_deleted(cluster: Cluster) -> None:
     command = ["python", "script.py", "{rate}"]
-    run = started(cluster, gh.search, "searched", script=SEARCHED, command=command, experiment=SPACE)
+    run = started(cluster, gh.search, "searched", script=SEARCHED, command=command, spec=SPACE)
 
     def trials() -> list[int]:
         return [event.attempt for _, event in events(cluster.store, run, trials=True) if event.event == "trial"]

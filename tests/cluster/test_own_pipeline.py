@@ -97,8 +97,8 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
     make, score = own(images["training"])
     store = cluster.store.address
     loaded = {
-        name: components.load_component_from_file(str(ROOT / "components" / name / "component.yaml"))
-        for name in ("snapshot_dataset", "register_model", "judge")
+        name: components.load_component_from_file(str(ROOT / "components" / f"{name}.yaml"))
+        for name in ("snapshot/of_dataset", "register/component")
     }
 
     def small(component: Any, **inputs: Any) -> Any:
@@ -107,9 +107,9 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
     @dsl.pipeline(name="own")
     def built() -> None:
         rows = make(broken=broken).output
-        loaded["snapshot_dataset"](store=store, dataset=rows, name=f"own-{kind}")
+        loaded["snapshot/of_dataset"](store=store, dataset=rows, name=f"own-{kind}")
         contract = {"columns": {"label": {"type": "int64", "allowed": [0, 1]}}, "extra_columns": "allow"}
-        checked = small(gh.validate_dataset, dataset=rows, contract=contract)
+        checked = small(gh.validate, data=rows, contract=contract)
         kept = small(gh.require, verdict=checked.outputs["verdict"], reasons=checked.outputs["reasons"])
         trained = small(
             gh.launch,
@@ -127,11 +127,10 @@ def pipeline(cluster: Cluster, kind: str, *, broken: bool = False, pause: float 
         model = trained.outputs["model"]
         champion = small(gh.resolve, store=store, model_name=f"own-{kind}").after(trained).outputs
         scores = score(rows=rows, model=model, champion=champion["model"]).output
-        before = {"champion_score": "old", "champion": champion["reference"]}
         bars = {"bars": {"roc_auc": {"min": 0.9}}}
-        judged = loaded["judge"](dataset=scores, model=model, policy=bars, **before)
-        judged.set_container_image(images["data"]).set_caching_options(False)
-        loaded["register_model"](
+        before = {"champion_score": "old", "champion": champion["model"]}
+        judged = small(gh.evaluate, scores=scores, model=model, policy=bars, store=store, **before)
+        loaded["register/component"](
             store=store, model_name=f"own-{kind}", model=model, evaluation=judged.outputs["evaluation"], data="made"
         )
 
@@ -196,4 +195,4 @@ def test_what_meets_the_world_runs_again_in_an_unchanged_run(cluster: Cluster, r
     again = start(cluster, pipeline(cluster, "local", pause=1.5), "own-local")
     cluster.require_success(again)
     first, second = ({event.stage for _, event in events(cluster.store, run)} for run in (runs["local"], again))
-    assert {"snapshot", "launch", "register_model"} <= first & second
+    assert {"snapshot", "launch", "register"} <= first & second

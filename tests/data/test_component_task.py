@@ -87,7 +87,7 @@ def test_artifacts_of_two_stores_need_the_address_of_one(
     with pytest.raises(ConfigurationError, match=f"^store: .*{store.address}"):
         ComponentTask("", *artifacts, None)
     assert ComponentTask(other.address, *artifacts).store.address == other.address
-    with pytest.raises(ConfigurationError, match="^store: "):
+    with pytest.raises(ConfigurationError, match=r"^store: "):
         ComponentTask("", dsl.Artifact(metadata={"reference": data[0]}))
 
 
@@ -157,6 +157,6 @@ def test_a_verdict_is_that_of_the_metadata_else_of_the_artifact_and_never_pass_b
         (failed, "fail"),
     ]
     assert [task.verdict("The data", artifact)["verdict"] for artifact, _ in cases] == [word for _, word in cases]
-    with pytest.raises(ContractBreachError, match="orders.id: null"):
+    with pytest.raises(ContractBreachError, match=r"orders\.id: null"):
         task.run(require_contract, **task.verdict("The data", failed))
     assert json.loads(failed.metadata["reasons"]) == ["orders.id: null"]

@@ -1,4 +1,4 @@
-"""Components of data on tables: what is broken is a verdict, equal rows are one snapshot, and parts go on to training."""
+"""Components of data on tables: what is broken is a verdict, equal rows are one snapshot, parts are all rows."""
 
 import json
 from pathlib import Path

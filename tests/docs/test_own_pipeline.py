@@ -43,4 +43,4 @@ def test_a_script_is_killed_once_goes_on_and_its_model_becomes_champion(tmp_path
         epochs = [int(number) for number in re.findall(r"epoch=(\d+) ", log.read_text())]
         assert epochs == list(range(30)), "after the kill it went on where the checkpoint was"
     assert len(logs) == 2
-    assert {path.parent.name for path in (tmp_path / "runs").rglob("report")} >= {"judge", "validate-dataset"}
+    assert {path.parent.name for path in (tmp_path / "runs").rglob("report")} >= {"evaluate", "validate"}

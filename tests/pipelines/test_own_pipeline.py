@@ -19,36 +19,29 @@ from tests.source_tree import ROOT
 
 
 def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
-    @dsl.pipeline(name="own")
+    file, policy = project / "project.yaml", gh.config(project / "policy.yaml")
+    policy["champion"] = {"metric": "log_loss", "tolerance": 1.0}
+
+    @dsl.pipeline(name="own")  # type: ignore[untyped-decorator]  # kfp has no types
     def own() -> None:
-        file = project / "project.yaml"
         ended = gh.report_end(store=store, project="own", pipeline="own", when="never")
         with dsl.ExitHandler(ended):
             source, contract = gh.config(file, "source"), gh.config(project / "contract.yaml")
-            taken = gh.snapshot(store=store, source=source, contract=contract, location=location, window=WINDOW).outputs
-            gh.require(verdict=taken["verdict"], reasons=taken["reasons"], subject="The contract", store=store)
+            data = gh.snapshot(store=store, source=source, contract=contract, location=location, window=WINDOW).outputs
             rows = gh.compute_features(
-                store=store,
-                snapshot=taken["snapshot"],
+                snapshot=data["snapshot"],
+                validation=data["validation"],
                 definitions=gh.config(project / "features"),
                 project="flights",
-                as_of=taken["as_of"],
                 service="flight_delay",
-            ).outputs["training_set"]
-            spec, fitting = gh.config(file, "split"), gh.config(file, "transformation")
-            parts = gh.split(
-                store=store, training_set=rows, spec=spec, transformation=fitting, model_name=MODEL
+                tables=True,
             ).outputs
-            settings = {"spec": gh.config(file, "training"), "seed": seed, "model_name": MODEL}
-            trained = gh.train(
-                store=store, split=parts["split"], transformation=parts["transformation"], **settings
-            ).set_memory_limit("3G")
-            model, policy = trained.outputs["model"], gh.config(project / "policy.yaml")
-            policy["champion"] = {"metric": "log_loss", "tolerance": 1.0}
-            measured = {"split": parts["split"], "spec": gh.config(file, "evaluation")}
-            judged = gh.evaluate(store=store, model=model, model_name=MODEL, policy=policy, **measured)
-            evaluation = judged.outputs["evaluation"]
-            gh.register(store=store, model_name=MODEL, model=model, evaluation=evaluation)
+            parts = gh.split(data=rows["training_set"], leakage=rows["leakage"], spec=gh.config(file, "split")).outputs
+            spec, fitted = gh.config(file, "training"), gh.config(file, "transformation")
+            trained = gh.train(split=parts["split"], spec=spec, transformation=fitted, seed=seed, model_name=MODEL)
+            model, spec = trained.set_memory_limit("3G").outputs["model"], gh.config(file, "evaluation")
+            judged = gh.evaluate(model=model, split=parts["split"], spec=spec, policy=policy, model_name=MODEL)
+            gh.register(model=model, evaluation=judged.outputs["evaluation"], model_name=MODEL)
 
     return own
 
@@ -70,14 +63,9 @@ def test_a_model_that_train_trained_in_a_pipeline_of_ones_own_is_registered(
     results = {event.stage: event.body["result"] for _, event in events(copy, run) if "result" in event.body}
     assert len(versions) == before + 1, results["register"]["reasons"]
 
-    # The examples of components that need a champion score its rows, and withdraw it.
-    rows = next(
-        path for path in copy.paths(results["retrieve_training_set"]["training_set"]) if path.suffix == ".parquet"
-    )
-    for name, inputs in (
-        ("score_dataset", {"rows": str(rows)}),
-        ("rollback", {"version": len(versions)}),
-    ):
+    # The examples of components that need a champion score its rows, which the run wrote, and withdraw it.
+    (rows,) = (tmp_path / "root" / run).glob("compute-features/training_set")
+    for name, inputs in (("score", {"rows": str(rows)}), ("promote", {"version": len(versions)})):
         example = runpy.run_path(str(EXAMPLES[name]))["example"]
         example(store=copy.address, model_name=MODEL, **inputs)
     assert Ledger(copy, MODEL).state().champion == before

@@ -71,7 +71,7 @@ def test_a_task_has_the_resources_and_the_time_of_its_component(project: Project
 
 
 def test_only_a_stage_that_no_other_needs_may_fail(project: Project) -> None:
-    with pytest.raises(ConfigurationError, match="stages.split.on_failure: expected stop in training"):
+    with pytest.raises(ConfigurationError, match=r"stages\.split\.on_failure: expected stop in training"):
         built(project, "training", None, split=StageSettings(on_failure="warn"))
 
 

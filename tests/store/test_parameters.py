@@ -10,6 +10,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 import gatehouse
 from gatehouse.errors import ConfigurationError
@@ -28,7 +29,7 @@ class Settings(Spec):
     """A configuration with what an object of KFP cannot say by itself."""
 
     count: int
-    limits: dict[str, float] = {}
+    limits: dict[str, float] = Field(default_factory=dict)
     words: tuple[str, ...] = ()
     share: float | None = 0.5
     window: Window | None = Window(length=timedelta(1))

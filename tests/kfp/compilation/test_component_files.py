@@ -83,7 +83,8 @@ def test_a_pure_component_is_cached_where_its_image_has_a_digest(tmp_path: Path)
     digest = f"registry/data@sha256:{'1' * 64}"
     program = (
         "from gatehouse.components import snapshot, validate\nfrom kfp import compiler, dsl\n"
-        "@dsl.pipeline\ndef p():\n    rows = dsl.importer(artifact_uri='s3://b/rows', artifact_class=dsl.Dataset).output\n"
+        "@dsl.pipeline\ndef p():\n"
+        "    rows = dsl.importer(artifact_uri='s3://b/rows', artifact_class=dsl.Dataset).output\n"
         "    validate(data=rows).set_display_name('Mine').set_retry(5)\n"
         "    snapshot(store='s', source={})\n"
         "@dsl.pipeline\ndef q():\n"
