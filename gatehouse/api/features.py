@@ -14,9 +14,10 @@ from gatehouse.features.definitions.declarations import Available
 from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
 from gatehouse.features.lineage import Lineage, lineage_of
 from gatehouse.features.table_files import view_tables
-from gatehouse.online.skew import Skew, skew_reasons, standing_skew
+from gatehouse.online.serving import open_online
+from gatehouse.online.skew import Skew, present_skew, skew_reasons
 from gatehouse.online.stage import MaterializeRequest, MaterializeResult, materialize
-from gatehouse.online.store import online_view, open_online, require_materialized
+from gatehouse.online.store import online_view, require_materialized
 from gatehouse.project.place import no_store_at, open_store, project_folder, store_address
 from gatehouse.project.project import Project, load_project
 from gatehouse.store.canonical import canonical_json
@@ -272,7 +273,7 @@ class Features:
         from gatehouse.features.point_in_time.asof_join import asof_join
         from gatehouse.features.point_in_time.asof_join import joined as join_of
         from gatehouse.features.point_in_time.entity_file import read_entity_rows, time_of, write_rows
-        from gatehouse.online.requests import with_online
+        from gatehouse.online.serving import with_online
 
         if to.resolve() == rows.resolve():
             raise ConfigurationError(f"{to}: expected another file to write than the entity rows, which would be lost.")
@@ -329,7 +330,7 @@ class Features:
         views, limit = self.served(service)[0], self.project.file.features.max_skew
         newest = str(self.tables(views).reference)
         online = open_online(self.store, self.project.name, self.repository.folder)
-        results = list(standing_skew(self.store, online, views, newest))
+        results = list(present_skew(self.store, online, views, newest))
         total = Skew(tuple(comparison for result in results for comparison in result.skew.compared))
         reasons = skew_reasons(total, [result.view for result in results], limit)
         reasons += [result.not_compared for result in results if result.not_compared]

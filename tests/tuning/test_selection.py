@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
+from gatehouse.tuning.controller import best_trial, is_undominated, pareto_front
 from gatehouse.tuning.trial import Trial
 from tests.tuning.stand_in import experiment
 

@@ -22,7 +22,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.training.transformation import FeatureError
 from gatehouse.tuning import training_trials
-from gatehouse.tuning.access.journal import SecondControllerError
+from gatehouse.tuning.journal import SecondControllerError
 from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.training_trials import TrainingTrials

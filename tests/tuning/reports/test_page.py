@@ -9,8 +9,7 @@ import pytest
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.experiment_view import ExperimentView, Objective
-from gatehouse.tuning.reports.page import axis_of_values, drawn, markdown, page
+from gatehouse.tuning.report import ExperimentView, Objective, axis_of_values, drawn, markdown, page
 from tests.reports.browser import launched
 from tests.tuning.reports.experiments import about, trials
 
