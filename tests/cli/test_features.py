@@ -11,7 +11,6 @@ import pytest
 
 from gatehouse.online.serving import sqlite_file
 from gatehouse.online.sqlite import SqliteOnline
-from gatehouse.online.serving import sqlite_file
 from gatehouse.online.store import OnlineView
 from tests.cli.feature_place import NOON, TIPPED, VIEW, Place, ask
 
