@@ -15,7 +15,7 @@ import numpy as np
 from _spaces import BOWL, STEPS, bowl
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.access.storage import STORAGE
+from gatehouse.tuning.storage import STORAGE
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 

@@ -34,7 +34,7 @@ from optuna.storages import JournalStorage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import train_spec
 from gatehouse.training.transformation_stage import FitRequest, fit_transformation
-from gatehouse.tuning.access.journal import StoreJournal
+from gatehouse.tuning.journal import StoreJournal
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.runner import Event, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec

@@ -122,8 +122,7 @@ _LONG = (
     "store/test_collection_faults.py",
     "store/test_database.py",
     "store/test_erasure_leaves_nothing.py",
-    "training/transformation/test_fitted.py",
-    "tuning/test_measures.py",
+    "training/test_transformation.py",
     "tuning/test_training_trials.py",
 )
 

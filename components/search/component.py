@@ -83,7 +83,7 @@ def search(
     from gatehouse.tuning.command_trials import unread
     from gatehouse.tuning.component_trial import COMMAND, write_component
     from gatehouse.tuning.katib import search_of
-    from gatehouse.tuning.reports.page import write_markdown, write_trials
+    from gatehouse.tuning.report import write_markdown, write_trials
     from gatehouse.tuning.stage import search as run_search
 
     body = configuration_of("spec", spec, spec_file)

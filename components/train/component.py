@@ -73,7 +73,7 @@ def train(
     from gatehouse.training.spec import operation_of, run_as, train_spec
     from gatehouse.training.stage import train as fit
     from gatehouse.training.transformation_stage import fit_transformation
-    from gatehouse.tuning.reports.page import write_markdown
+    from gatehouse.tuning.report import write_markdown
     from gatehouse.tuning.stage import hourly_price, tune
 
     task = ComponentTask(store, split)

@@ -16,8 +16,8 @@ from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import PRICES
-from gatehouse.tuning.access.journal import FOLDER, SILENT, ask_to_stop, is_asked_to_stop, silent_seconds, studies
-from gatehouse.tuning.reports.experiment_view import ExperimentView, ending
+from gatehouse.tuning.journal import FOLDER, SILENT, ask_to_stop, is_asked_to_stop, silent_seconds, studies
+from gatehouse.tuning.report import ExperimentView, ending
 
 KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"

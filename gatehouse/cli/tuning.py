@@ -14,8 +14,8 @@ from gatehouse.project.place import open_store
 from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
-from gatehouse.tuning.access.journal import studies
-from gatehouse.tuning.reports.experiment_view import Body, ExperimentView, text_of, values_of
+from gatehouse.tuning.journal import studies
+from gatehouse.tuning.report import Body, ExperimentView, text_of, values_of
 
 app = typer.Typer(no_args_is_help=True)
 ExperimentArgument = Annotated[
@@ -149,6 +149,6 @@ def serve_storage(
     Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
     every study should reach the port.
     """
-    from gatehouse.tuning.access.storage import named_url, serve
+    from gatehouse.tuning.storage import named_url, serve
 
     serve(named_url(), host, port, typer.echo)

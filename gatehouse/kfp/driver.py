@@ -116,7 +116,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
         pipeline = cut_after(until, pipeline)
     tuning = project.file.tuning
     if tuning is not None and tuning.resume_policy != "never" and "tune" in {stage for _, stage, _ in pipeline.plan}:
-        from gatehouse.tuning.access.storage import named_url, require_address
+        from gatehouse.tuning.storage import named_url, require_address
 
         if url := named_url():
             require_address(url)

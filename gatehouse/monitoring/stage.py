@@ -71,7 +71,7 @@ def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
 def _compared_with_champion(request: MonitorRequest, store: ArtifactStore) -> Comparison:
     from functools import cache, partial
 
-    from gatehouse.monitoring import checks, performance
+    from gatehouse.monitoring import checks
     from gatehouse.training.predictor import Predictor
 
     rows, data = read_rows(request, store), request.spec.data_drift
@@ -87,7 +87,7 @@ def _compared_with_champion(request: MonitorRequest, store: ArtifactStore) -> Co
         before=lambda: champion().read(champion().predict(rows.reference)),
         now=lambda: champion().read(now(rows.current)),
         labelled=lambda groups: champion().read(now(rows.labelled), groups),
-        gate=partial(performance.gate_of, store, request.evaluation),
+        gate=partial(checks.gate_of, store, request.evaluation),
     )
     if not (data and data.weights == "importance"):
         return Comparison(request.spec, rows, scored)
@@ -163,7 +163,7 @@ def _published(
 def findings(request: MonitorRequest, compared: Comparison) -> "Iterator[Finding]":
     """The findings of all enabled checks; checks that need rows judge nothing if there are too few."""
     from gatehouse.metrics.judging import objective_of
-    from gatehouse.monitoring import checks, decision, performance
+    from gatehouse.monitoring import checks, decision
     from gatehouse.monitoring.decision import QUIET, UNKNOWN, Finding
 
     spec, rows, scored = compared.spec, compared.rows, compared.scored
@@ -196,12 +196,12 @@ def findings(request: MonitorRequest, compared: Comparison) -> "Iterator[Finding
     if lacking or scored is None:
         yield from (Finding(name, "", UNKNOWN, lacking) for name, check in enabled.items() if check)
     elif any(enabled.values()):
-        part = performance.part_of(rows.labelled, rows.label, str(rows.details.get("group", "")))
+        part = checks.part_of(rows.labelled, rows.label, str(rows.details.get("group", "")))
         predictions = scored.labelled(part.groups)
         if spec.performance:
             gate = scored.gate(spec.performance.metric or objective_of(rows.task))
-            yield performance.performance(spec.performance, rows.task, gate, part, predictions)
+            yield checks.performance(spec.performance, rows.task, gate, part, predictions)
         if spec.calibration:
-            gate = scored.gate(performance.CALIBRATION_ERROR)
+            gate = scored.gate(checks.CALIBRATION_ERROR)
             sampling = spec.performance or PerformanceSpec()
-            yield performance.calibration(spec.calibration, sampling, rows.task, gate, part, predictions)
+            yield checks.calibration(spec.calibration, sampling, rows.task, gate, part, predictions)

@@ -14,7 +14,7 @@ from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.monitoring import performance
+from gatehouse.monitoring import checks
 from gatehouse.monitoring.decision import DATA, UNKNOWN, Finding
 from gatehouse.monitoring.rows import TIME, Comparison, Gate, MonitorRequest, Rows, Scored
 from gatehouse.monitoring.spec import CHECKS, MonitoringSpec, PerformanceSpec
@@ -101,9 +101,9 @@ def compared_tables(request: MonitorRequest, store: ArtifactStore) -> Comparison
     rows, reader = Rows(details, baseline, baseline, current, labelled, True, facts), TASKS[label_spec.task].read
 
     def of_reference(name: str) -> Gate:
-        sampling, part = spec.performance or PerformanceSpec(), performance.part_of(baseline, _LABEL, details["group"])
-        units, scored_part = performance.units_of(part, sampling), reader(predicted["baseline"], part.groups)
-        value = performance.measured(metric_named(name), part, scored_part, sampling, units)
+        sampling, part = spec.performance or PerformanceSpec(), checks.part_of(baseline, _LABEL, details["group"])
+        units, scored_part = checks.sampling_units(part, sampling), reader(predicted["baseline"], part.groups)
+        value = checks.measured(metric_named(name), part, scored_part, sampling, units)
         return Gate(value.value, (value.high - value.low) / (2 * NORMAL), units.name, "in the baseline")
 
     scored = Scored(

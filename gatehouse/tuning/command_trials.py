@@ -8,10 +8,8 @@ from gatehouse.launchers.launch_stage import CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.parameters import PLACEHOLDER
-from gatehouse.tuning.runner import Event, Succeeded
-from gatehouse.tuning.spec import CommandSearchSpec
-from gatehouse.tuning.trial_threads import TrialThread, TrialThreads
+from gatehouse.tuning.runner import Event, Succeeded, TrialThread, TrialThreads
+from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _STEPS = ("step", "epoch")
 """Metrics of a line that number it; else the lines with the objective are counted."""

@@ -9,8 +9,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.metrics.catalogue import ALIASES
 from gatehouse.training.model_spec import architecture_of
 from gatehouse.training.spec import TrainSpec, changed, has_setting, measured_metrics, own_metric, train_spec
-from gatehouse.tuning.parameters import samples
-from gatehouse.tuning.spec import MEASURES, ExperimentSpec
+from gatehouse.tuning.spec import MEASURES, ExperimentSpec, samples
 
 _OF_THE_MODEL = ("model", "optimizer", "stopping")
 """Groups of settings whose meaning depends on the architecture."""

@@ -1,21 +1,149 @@
-"""The controller of an experiment: it asks for suggestions, runs trials, and stops unpromising ones."""
+"""The controller of an experiment: it asks for suggestions, runs trials, stops some, and chooses the best."""
 
 import logging
 import math
+import operator
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.tuning.access.journal import SecondControllerError
-from gatehouse.tuning.ending import LAST_TRIALS_END, Ending, ending_of, failure, steps_taken
+from gatehouse.tuning.journal import SecondControllerError
 from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Runner, Succeeded
-from gatehouse.tuning.selection import best_trial, is_undominated, pareto_front
-from gatehouse.tuning.spec import MEASURES
+from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy
+from gatehouse.tuning.suggestion import grid_of
 from gatehouse.tuning.trial import State, Trial, words
+
+
+def pareto_front(trials: Sequence[Trial], spec: ExperimentSpec) -> list[Trial]:
+    """The feasible trials that no feasible trial dominates, in the order of their numbers.
+
+    A trial is dominated if another is nowhere worse and somewhere better. With one objective, the result is the trials
+    with the best value.
+    """
+    if len(spec.objective) > 1:
+        return [trial for trial in trials if is_undominated(trial, trials, spec)]
+    losses = [(_losses(trial, spec), trial) for trial in trials if trial.feasible]
+    least = min((loss for loss, _ in losses), default=())
+    return [trial for loss, trial in losses if loss == least]
+
+
+def is_undominated(trial: Trial, trials: Sequence[Trial], spec: ExperimentSpec) -> bool:
+    """Whether a trial is feasible and no feasible trial dominates it."""
+    if not trial.feasible:
+        return False
+    own = _losses(trial, spec)
+    losses = (_losses(other, spec) for other in trials if other.feasible)
+    return not any(loss != own and all(map(operator.le, loss, own)) for loss in losses)
+
+
+def best_trial(trials: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
+    """The knee of the Pareto front; with one objective it is the best trial. None if no trial is feasible.
+
+    The knee is the trial nearest to the ideal point, with each objective scaled to its range on the front:
+
+        argmin over i of  sum over k of ((f_k(i) - min f_k) / (max f_k - min f_k))^2
+
+    where f_k is minimised (a value that is maximised counts negative), min and max are taken over the front, and an
+    objective without a range counts 0. Among equal trials the first is taken.
+    """
+    front = pareto_front(trials, spec)
+    losses = [_losses(trial, spec) for trial in front]
+    ranges = [(min(column), max(column)) for column in zip(*losses, strict=True)]
+
+    def distance(values: tuple[float, ...]) -> float:
+        scaled = ((value - low) / (high - low) for value, (low, high) in zip(values, ranges, strict=True) if high > low)
+        return math.fsum(share**2 for share in scaled)
+
+    return min(zip(front, losses, strict=True), key=lambda pair: distance(pair[1]))[0] if front else None
+
+
+def _losses(trial: Trial, spec: ExperimentSpec) -> tuple[float, ...]:
+    return tuple(trial.values[aim.metric] * (1 if aim.minimize else -1) for aim in spec.objective)
+
+
+Ending = Literal[
+    "stopped",
+    "max_failed_trial_count",
+    "goal",
+    "minutes",
+    "cost",
+    "steps",
+    "exhausted",
+    "generations",
+    "max_trial_count",
+]
+
+LAST_TRIALS_END = ("exhausted", "generations", "max_trial_count")
+"""Endings after which running trials may finish; after others they are stopped."""
+
+
+def ending_of(study: ExperimentStudy, seconds: float, cost: float, stopped: bool) -> Ending | None:
+    """Why the experiment ends now; None if it continues.
+
+    `seconds` are those of its controllers, `cost` is that of its trials, and `stopped` says whether a person asked it
+    to end.
+    """
+    spec, trials, population, budget = study.spec, study.trials, study.population, study.spec.budget
+    failed = sum(trial.state == "failed" and trial.number not in study.waiting for trial in trials)
+    aimed = [objective for objective in spec.objective if objective.goal is not None]
+
+    def reached(trial: Trial) -> bool:
+        return trial.feasible and all(objective.is_reached(trial.values[objective.metric]) for objective in aimed)
+
+    reasons: list[tuple[bool, Ending]] = [
+        (stopped, "stopped"),
+        (failed > spec.max_failed_trial_count, "max_failed_trial_count"),
+        (bool(aimed) and any(map(reached, trials)), "goal"),
+        (budget.minutes is not None and seconds >= budget.minutes * 60, "minutes"),
+        (budget.cost is not None and cost >= budget.cost, "cost"),
+        (budget.steps is not None and steps_taken(study) >= budget.steps, "steps"),
+        (spec.algorithm.name == "grid" and len(trials) >= math.prod(map(len, grid_of(spec).values())), "exhausted"),
+        (population is not None and len(trials) >= population.trials, "generations"),
+        (len(trials) >= spec.max_trial_count, "max_trial_count"),
+    ]
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def steps_taken(study: ExperimentStudy) -> int:
+    """Total steps of all trials."""
+    return sum(study.steps_of(trial) for trial in study.trials)
+
+
+def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
+    """The message for an experiment, with the key of its study, that ended without a best trial."""
+    states = [trial.state for trial in trials]
+    failed = [trial for trial in trials if trial.state == "failed"]
+    if ending == "max_failed_trial_count":
+        message = f"{len(failed)} of {len(trials)} trials failed, expected at most {spec.max_failed_trial_count}."
+    elif "succeeded" in states:
+        measured = [trial.metrics | trial.measures for trial in trials if trial.state == "succeeded"]
+        nearest = []
+        for constraint in spec.constraints:
+            name, most, least = constraint.measure, constraint.at_most, constraint.at_least
+            values = [values[name] for values in measured if name in values]
+            limit = f"{name}: at most {most:g}" if most is not None else f"{name}: at least {least:g}"
+            extreme = (min if most is not None else max)(values, default=math.nan)
+            nearest.append(f"{limit}, the nearest was {extreme:g}" if values else f"{limit}, measured in no trial")
+        limits = "; ".join(nearest)
+        message = f"None of the {states.count('succeeded')} trials that succeeded keeps to all constraints: {limits}."
+    else:
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        message = f"None of {len(trials)} trials succeeded ({counts or 'none was begun'})."
+        if ending == "stopped":
+            more = spec.max_trial_count + 1
+            message += f" Go on with: gatehouse tuning resume {key} --max-trial-count {more} or more."
+        elif ending in ("minutes", "cost", "steps"):
+            message += f" tuning.budget.{ending} ({getattr(spec.budget, ending):g}) was used up."
+    message += "".join(f"\n  - trial {trial.number}: {trial.message or trial.reason}" for trial in failed)
+    again = sum(trial.provisional for trial in failed)
+    if again and ending in (*LAST_TRIALS_END, "max_failed_trial_count", "stopped"):
+        message += f"\nThe next run tries {again} of them again: they failed for a reason outside of the search."
+    return message
+
 
 logger = logging.getLogger(__name__)
 

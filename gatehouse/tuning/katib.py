@@ -9,8 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.parameters import checked
-from gatehouse.tuning.parameters import PLACEHOLDER
-from gatehouse.tuning.spec import CommandSearchSpec
+from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _KATIB_PLACEHOLDER = re.compile(r"\$\{trialParameters\.?([^}]*)\}")
 _NUMBERS = TypeAdapter(list[float])

@@ -14,9 +14,7 @@ from typing import Any
 
 import optuna
 
-from gatehouse.tuning.algorithms import PopulationAlgorithm
-from gatehouse.tuning.parameters import ParameterSpec, plain
-from gatehouse.tuning.spec import CHANGING, ExperimentSpec
+from gatehouse.tuning.spec import CHANGING, ExperimentSpec, ParameterSpec, PopulationAlgorithm, plain
 from gatehouse.tuning.suggestion import internal, sampler_of, suggested
 from gatehouse.tuning.trial import Trial
 

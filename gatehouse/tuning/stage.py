@@ -27,7 +27,7 @@ from gatehouse.tuning.trial import TrialData, words
 
 if TYPE_CHECKING:
     from gatehouse.tuning.controller import Experiment
-    from gatehouse.tuning.trial_threads import TrialThreads
+    from gatehouse.tuning.runner import TrialThreads
 
 _HOUR = 3600.0
 
@@ -88,7 +88,7 @@ def _builders(request: TuneRequest) -> str:
     "tune",
     title="Tune hyperparameters",
     effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
-    pages={"experiments": "gatehouse.tuning.reports.page:page"},
+    pages={"experiments": "gatehouse.tuning.report:page"},
     outside=_builders,
     section="tuning",
     tracked="experiment",
@@ -149,7 +149,7 @@ class SearchResult(TuneResult):
     "search",
     title="Search parameters",
     effects=Effects(memo=True, why="Goes on with the trials that its journal in the store holds."),
-    pages={"experiments": "gatehouse.tuning.reports.page:page"},
+    pages={"experiments": "gatehouse.tuning.report:page"},
     tracked="experiment",
 )
 def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
@@ -192,8 +192,8 @@ def _experiment(
     `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
     """
     from gatehouse.data.splitting.parts import divided_set
-    from gatehouse.tuning.access.journal import is_asked_to_stop, remember
     from gatehouse.tuning.controller import Controller
+    from gatehouse.tuning.journal import is_asked_to_stop, remember
     from gatehouse.tuning.study import best_configurations, opened_study
 
     began, spec = time.time(), request.spec

@@ -15,10 +15,10 @@ from optuna.trial import TrialState
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.access.journal import ControllerLease, StoreJournal, is_controlled
-from gatehouse.tuning.access.storage import STORAGE, database
+from gatehouse.tuning.journal import ControllerLease, StoreJournal, is_controlled
 from gatehouse.tuning.population import Population
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.storage import STORAGE, database
 from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
 from gatehouse.tuning.trial import Trial
 

@@ -9,9 +9,7 @@ import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from gatehouse.tuning.algorithms import CmaesAlgorithm
-from gatehouse.tuning.parameters import plain
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import CmaesAlgorithm, ExperimentSpec, plain
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 

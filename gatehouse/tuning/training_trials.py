@@ -20,10 +20,9 @@ from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.configuration import configured
-from gatehouse.tuning.runner import Event, Succeeded
+from gatehouse.tuning.runner import Event, Succeeded, TrialThread, TrialThreads
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData
-from gatehouse.tuning.trial_threads import TrialThread, TrialThreads
 
 _LOCK_SECONDS = 0.05
 """Interval at which a trial that waits for its turn at a job checks whether it is stopped."""

@@ -19,10 +19,10 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning import stage
-from gatehouse.tuning.access.journal import ControllerLease, is_asked_to_stop, remember
+from gatehouse.tuning.journal import ControllerLease, is_asked_to_stop, remember
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import opened_study
-from tests.tuning.reports.experiments import about, trials
+from tests.tuning.experiments import about, trials
 
 STUDY = "5eed" * 16
 SPEC = {

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from gatehouse.training.spec import train_spec
-from gatehouse.tuning.algorithms import Algorithm, EarlyStopping
 from gatehouse.tuning.configuration import infeasible
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import Algorithm, EarlyStopping, ExperimentSpec
 from tests.source_tree import ROOT
 
 SCRIPTS = sorted((ROOT / "docs").glob("[a-z]*.py"))

@@ -43,7 +43,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import warning_on_failure
-from gatehouse.tuning.access.storage import database, require_address
+from gatehouse.tuning.storage import database, require_address
 from tests.operations.hook import hooked
 from tests.server.serving import serving
 from tests.stand_ins.http_server import Handler, listening

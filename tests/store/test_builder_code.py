@@ -8,8 +8,7 @@ import pytest
 from gatehouse.launchers.kubernetes.transfer import JobRecord, program_code
 from gatehouse.store.builder_code import BuilderError, builder_code
 from gatehouse.training.stage import PROGRAM, TrainRequest, job_key, train
-from gatehouse.tuning.parameters import ParameterSpec
-from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.spec import ExperimentSpec, ParameterSpec
 from gatehouse.tuning.stage import TuneRequest, tune
 from tests.training.specs import network
 

@@ -18,8 +18,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.records import create_record, read_record, remove_record
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.access import journal as journal_module
-from gatehouse.tuning.access.journal import (
+from gatehouse.tuning import journal as journal_module
+from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.journal import (
     ControllerLease,
     SecondControllerError,
     StoreJournal,
@@ -27,10 +28,9 @@ from gatehouse.tuning.access.journal import (
     is_asked_to_stop,
     remember,
 )
-from gatehouse.tuning.access.storage import STORAGE
-from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.runner import Event, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.storage import STORAGE
 from gatehouse.tuning.study import ExperimentStudy, best_configurations, opened_study, read_study
 from tests.tuning.stand_in import DROPOUT, SPACES, STEPS, Scripted, experiment, trained
 

@@ -18,10 +18,10 @@ from gatehouse.tracking.spool import Point
 from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import controller, training_trials
-from gatehouse.tuning.access.journal import ask_to_stop
 from gatehouse.tuning.configuration import infeasible
 from gatehouse.tuning.controller import ExperimentFailedError
-from gatehouse.tuning.reports.page import markdown, page
+from gatehouse.tuning.journal import ask_to_stop
+from gatehouse.tuning.report import markdown, page
 from gatehouse.tuning.spec import Budget, ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, study_key, tune
 from tests.training.specs import network

@@ -22,13 +22,15 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.training.transformation import FeatureError
 from gatehouse.tuning import training_trials
-from gatehouse.tuning.access.journal import SecondControllerError
+from gatehouse.tuning.journal import SecondControllerError
 from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.training_trials import TrainingTrials
+from gatehouse.tuning.training_trials import TrainingTrials, measured
 from gatehouse.tuning.trial import TrialData
+from tests.conftest import Once
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data
+from tests.training.trained import train_once
 
 MESSAGE = "Training failed: the gradient is not finite."
 RATE = "optimizer.learning_rate"
@@ -151,3 +153,25 @@ def test_an_experiment_that_is_told_to_end_stops_what_runs(
     with pytest.raises(SystemExit):
         experiment()
     assert sorted(event.number for event in _until_ended(reported, 3)) == [0, 1, 2]
+
+
+PARAMETERS = [{"name": "model.dropout", "type": "double", "min": 0, "max": 0.2}]
+
+
+@pytest.fixture(scope="session")
+def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
+    return train_once(once)
+
+
+def test_what_a_constraint_or_an_objective_asks_for_is_measured_and_nothing_else(
+    trained: tuple[ArtifactStore, TrainResult],
+) -> None:
+    store, result = trained
+    split = store.manifest(result.model).derived_from["split"]
+    (weights,) = (file for file in store.manifest(result.model).files if file.path == "weights.safetensors")
+    size = {"constraints": [{"measure": "size_bytes", "at_most": 1}], "parameters": PARAMETERS}
+    assert measured(store, split, result.model, ExperimentSpec.model_validate(size)) == {"size_bytes": weights.bytes}
+    latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "random", "parameters": PARAMETERS}
+    actual = measured(store, split, result.model, ExperimentSpec.model_validate(latency))
+    assert set(actual) == {"latency_ms", "latency_p99_ms"} and 0 < actual["latency_ms"] <= actual["latency_p99_ms"]
+    assert measured(store, split, result.model, ExperimentSpec.model_validate({"parameters": PARAMETERS})) == {}

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from gatehouse.cli.tuning import app
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.access import storage as storage_module
-from gatehouse.tuning.access.storage import STORAGE, StorageAddressError, require_address
+from gatehouse.tuning import storage as storage_module
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.runner import Event
+from gatehouse.tuning.storage import STORAGE, StorageAddressError, require_address
 from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
 from tests.ports import free_port
 from tests.tuning.stand_in import SPACES, STEPS, Script, Scripted, experiment, trained

@@ -7,7 +7,7 @@ import pytest
 from gatehouse.data.splitting.parts import Part
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
-from gatehouse.monitoring.performance import Gate, Measured, calibration, measured, part_of, performance, units_of
+from gatehouse.monitoring.checks import Gate, Measured, calibration, measured, part_of, performance, sampling_units
 from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec
 
 SPEC = PerformanceSpec(metric="roc_auc", samples=50)
@@ -65,12 +65,12 @@ def test_the_model_holds_only_where_chance_did_not_flatter_it() -> None:
 
 
 def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect() -> None:
-    units = units_of(_rows(4, 5, 99)[0], SPEC)
+    units = sampling_units(_rows(4, 5, 99)[0], SPEC)
     now = Measured(0.8, 0.7, 0.9, error=0.0, effect=4.0)
     assert now.error_of(Gate(0.8, 0.01, "row"), units) == pytest.approx(0.02)
     assert now.error_of(Gate(0.8, 0.01, "day"), units) == pytest.approx(0.01)
     part, predictions = _rows(30, 40, 15)
-    assert measured(metric_named("roc_auc"), part, predictions, SPEC, units_of(part, SPEC)).effect > 4
+    assert measured(metric_named("roc_auc"), part, predictions, SPEC, sampling_units(part, SPEC)).effect > 4
 
 
 def test_performance_without_both_classes_is_not_judged() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.reports.experiment_view import ExperimentView, Objective
-from gatehouse.tuning.reports.page import axis_of_values, drawn, markdown, page
+from gatehouse.tuning.report import ExperimentView, Objective, axis_of_values, drawn, markdown, page
 from tests.reports.browser import launched
-from tests.tuning.reports.experiments import about, trials
+from tests.tuning.experiments import about, trials
 
 NASTY = "<script>document.title='owned'</script>"
 

@@ -1,1 +1,0 @@
-"""Connects to the database that holds studies: directly, or through Optuna's proxy."""

@@ -1,1 +1,0 @@
-"""The page of a finished or running experiment."""
