@@ -101,8 +101,8 @@ def evaluate(
 
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.errors import ConfigurationError
-    from gatehouse.evaluation.judging_stage import evaluate_scores
     from gatehouse.evaluation.presentation import export_evaluation, present
+    from gatehouse.evaluation.scores_stage import evaluate_tables
     from gatehouse.evaluation.stage import evaluate as judge
     from gatehouse.registry.external import warnings_of_files
     from gatehouse.registry.stage import resolve
@@ -118,7 +118,7 @@ def evaluate(
         rows = {role: run.table(table, format) for role, table in tables.items() if not run.is_nothing(table)}
         asked = parameters | {"spec": measured, "policy": applied}
         files = digests_of(model.path) if model else {}
-        result = evaluate_scores(run.store, rows, asked, present_champion, files)
+        result = evaluate_tables(run.store, rows, asked, present_champion, files)
         warnings = [*result.warnings, *(warnings_of_files(model.path) if model else [])]
     else:
         if not model:

@@ -139,7 +139,7 @@ def create_from_table(
     Gives the folder, the look at the file, and what the project does, in words.
     """
     from gatehouse.data.snapshot.sniffing import sniff
-    from gatehouse.evaluation.rules.enough_rows import LEAST_TEST_ROWS
+    from gatehouse.evaluation.spec import LEAST_TEST_ROWS
 
     target, table, sniffed = _new_folder(name, parent), table_name(file), sniff(file, nulls)
     _require_columns(roles, [column.name for column in sniffed.kept])

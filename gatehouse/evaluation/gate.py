@@ -1,78 +1,35 @@
-"""The gate: a pure function from policy and evidence to a verdict, with every rule that was applied."""
+"""The gate: evidence on a candidate, the rules that read it with the policy, and the verdict.
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping
+A rule is a function from policy and evidence to each `Rule` that it applied, also one that holds. It reads no clock and
+no store, so the verdict is a pure function. Verdict, reasons, terminal, pages and ledger use these rules.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
+from datetime import timedelta
 from statistics import NormalDist
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
-
-from gatehouse.evaluation.group_measures import Fairness
-from gatehouse.evaluation.integration.spec import NOT_CHECKED
-from gatehouse.store.identity import Spec
+from gatehouse.data.splitting.spec import SEEN_BEFORE
+from gatehouse.evaluation.group_measures import GROUP_MEASURES, Fairness
+from gatehouse.evaluation.integration.spec import NOT_CHECKED, ONLINE
+from gatehouse.evaluation.spec import GatePolicy, begins_with, own_rule_name
+from gatehouse.metrics.arithmetic import holm
+from gatehouse.metrics.catalogue import metric_named
+from gatehouse.store.builder_code import BuilderError, named_object
 from gatehouse.store.manifest import Manifest
 
-# The last part stands for every module of the folder, also to what takes the digest of code.
-_ROOM = "gatehouse.evaluation.rules.*"
 _POWER = 0.8
+_AS_GOOD = 0.02
+"""A linear candidate is as good as the baseline within this share of its value: early stopping ends its fit at another
+epoch with other validation rows."""
 LEAST_UNITS = 20
-_FIRST = ("bars", "baseline", "guessing", "leakage_alarm", "champion", "slices", "data_checks")
+UNSEEN, ENOUGH = "unseen rows", "test rows"
+NONE_REFUSES = "every rule of the policy has severity: warn, so every candidate passes"
+DATA_CHECKS = ("validation", "leakage", "split_checks")
 Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
-Severity = Literal["refuse", "warn"]
-
-
-class Terms(Spec):
-    """The severity of a rule, its owner, and its reason."""
-
-    severity: Severity = Field(
-        "refuse", description="Whether a broken rule refuses the candidate, or is only reported."
-    )
-    owner: str = Field("", description="Owner of the rule: whom to ask about it.")
-    reason: str = Field("", description="Why the rule exists.")
-
-
-class RuleSettings(Spec):
-    """The part of the policy that configures single rules."""
-
-    rules: dict[str, Terms] = Field(
-        default_factory=dict,
-        description="Severity, owner and reason of rules, by the name that verdicts show, or by its first words: "
-        "`slice` for all slices, `slice carrier=OO` for one. If several names match a rule, the longest one applies.",
-    )
-
-    @field_validator("rules")
-    @classmethod
-    def _exist(cls, rules: dict[str, Terms]) -> dict[str, Terms]:
-        if unknown := [name for name in rules if not _head(name)]:
-            heads = ", ".join(head for family in families() for head in family.names)
-            raise ValueError(f"expected names of rules, which begin with {heads}, found {unknown[0]!r}")
-        return rules
-
-    def terms_of(self, rule: str) -> Terms:
-        """The terms of the rule of this name: those under the longest name that matches it."""
-        return self.rules[max(names, key=len)] if (names := self._matching(rule)) else Terms()
-
-    def unused(self, applied: "tuple[Rule, ...]") -> tuple[str, ...]:
-        """Names under `rules` that match none of the rules that were applied."""
-        used = {name for rule in applied for name in self._matching(rule.name)}
-        return tuple(sorted({*self.rules} - used))
-
-    def _matching(self, rule: str) -> list[str]:
-        return [name for name in self.rules if _matches(name, rule) and len(name) >= len(_head(rule))]
-
-
-def _matches(name: str, rule: str) -> bool:
-    return rule == name or rule.startswith(f"{name} ")
-
-
-def _head(rule: str) -> str:
-    """The longest name of a family that the rule's name begins with: `leakage` does not match the leakage alarm."""
-    heads = (head for family in families() for head in family.names if _matches(head, rule))
-    return max(heads, key=len, default="")
 
 
 @dataclass(frozen=True)
@@ -88,7 +45,7 @@ class Rule:
     observed: str
     holds: bool
     inconclusive: bool = False
-    severity: Severity = "refuse"
+    severity: Literal["refuse", "warn"] = "refuse"
     owner: str = ""
     reason: str = ""
 
@@ -156,9 +113,6 @@ def side_of(worse_by: float) -> str:
     return f"{abs(worse_by):.5f} {'worse' if worse_by > 0 else 'better'}" if worse_by else "equal"
 
 
-DATA_CHECKS = ("validation", "leakage", "split_checks")
-
-
 @dataclass(frozen=True)
 class DataCheck:
     """A check of the candidate's data; its verdict is `not checked`, which is a warning, if it was not given."""
@@ -200,11 +154,8 @@ class Cost:
         return cls(latency["hardware"], latency["single_row_ms"]["p95"], record.get("memory_mb"), measurement)
 
 
-UNSEEN, ENOUGH = "unseen rows", "test rows"
-
-
 @dataclass(frozen=True)
-class TestSize:
+class RowCounts:
     """Number of test rows, or of groups of a ranking; `rarer` counts the rows outside of the most frequent class."""
 
     units: int
@@ -279,52 +230,331 @@ class Evidence:
     fairness: Mapping[str, Fairness] = field(default_factory=dict)
     origins: Origins | None = None
     integration: Suite = NOT_TRIED
-    counted: TestSize | None = None
+    counted: RowCounts | None = None
 
 
-@dataclass(frozen=True)
-class Family:
-    """The rules in one file of the folder `rules`.
-
-    Attributes:
-        of_rows: Whether they depend on measurements on the test rows.
-    """
-
-    policy: type[Spec]
-    rules: Callable[[Any, Evidence], Iterator[Rule]]
-    names: tuple[str, ...]
-    of_rows: bool = True
+def _bars(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The candidate's value of each metric keeps its bounds."""
+    for name, bar in sorted(policy.bars.items()):
+        value = evidence.candidate.get(name, math.nan)
+        if bar.min is not None:
+            yield Rule(f"bar {name}", f"at least {bar.min:g}", figure(value), value >= bar.min)
+        if bar.max is not None:
+            yield Rule(f"bar {name}", f"at most {bar.max:g}", figure(value), value <= bar.max)
 
 
-def family(
-    policy: type[Spec], *names: str, of_rows: bool = True
-) -> Callable[[Callable[[Any, Evidence], Iterator[Rule]]], Family]:
-    """Declare a function as the `Family` of its file, whose name it must have; `names` are that name by default."""
-    return lambda rules: Family(policy, rules, names or (rules.__name__.replace("_", " "),), of_rows)
+def _baseline(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The candidate is strictly better than the baseline in each metric; a linear candidate is as good."""
+    linear = evidence.model.configuration.get("model", {}).get("architecture") == "linear"
+    for name in policy.must_beat_baseline or ():
+        metric = metric_named(name)
+        candidate, base = (values.get(name, math.nan) for values in (evidence.candidate, evidence.baseline))
+        better = metric.is_better(candidate, base)
+        expected = f"{'above' if metric.better == 'higher' else 'below'} the baseline's {figure(base)}"
+        if linear:
+            better = better or abs(candidate - base) <= _AS_GOOD * abs(base)
+            expected += f", or within {_AS_GOOD:.0%} of it, as the candidate is linear too"
+        yield Rule(f"baseline {name}", expected, figure(candidate), better)
 
 
-@cache
-def families() -> tuple[Family, ...]:
-    """All families, in the order of the report."""
-    names = [path.stem for path in (Path(__file__).parent / "rules").glob("[a-z]*.py")]
-    names.sort(key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-    return tuple(getattr(importlib.import_module(_ROOM.replace("*", name)), name) for name in names)
+def _guessing(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The candidate is better than its own predictions of other rows, also at its worst bound."""
+    comparison, confidence = evidence.guessing, policy.better_than_guessing
+    if comparison is None or confidence is None:
+        return
+    yield Rule(
+        f"guessing {comparison.metric}",
+        f"better than the {figure(comparison.champion)} of its own predictions of other rows, with {confidence:.0%} "
+        "confidence",
+        f"{figure(comparison.candidate)}, at worst {side_of(comparison.worst_bound)}{comparison.few_units}",
+        comparison.worst_bound < 0 and not comparison.too_few,
+        inconclusive=comparison.best_bound < 0 <= comparison.worst_bound or comparison.too_few,
+    )
 
 
-def judge(policy: RuleSettings, evidence: Evidence) -> tuple[Rule, ...]:
+def _leakage_alarm(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """No metric of the candidate is too good to be true."""
+    # Warnings of the split which say that a model may know rows of test.
+    warned = [text for check in evidence.data_checks if check.name == "split checks" for text in check.warnings]
+    seen_before = [text for text in warned if text.startswith(tuple(f"{name}:" for name in SEEN_BEFORE))]
+    for name, limit in sorted((policy.leakage_alarm or {}).items()):
+        metric, value = metric_named(name), evidence.candidate.get(name, math.nan)
+        expected = f"{metric.name} of at {'most' if metric.better == 'higher' else 'least'} {limit:g}"
+        holds = metric.worse_by(value, limit) >= 0
+        reasons = [figure(value), *([] if holds else seen_before)]
+        yield Rule(f"leakage alarm {name}", expected, "; ".join(reasons), holds)
+
+
+def _champion(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The candidate is not inferior to the champion, and better if the policy asks for that."""
+    rule, comparison = policy.champion, evidence.comparison
+    if comparison is None:
+        return
+    candidate_score, champion_score = figure(comparison.candidate), figure(comparison.champion)
+    tolerated, confidence = rule.tolerated(comparison.champion), f"{rule.confidence:.0%} confidence"
+    smallest = comparison.smallest_shown(rule.confidence)
+    blind = comparison.best_bound <= tolerated < comparison.worst_bound and tolerated < smallest
+    remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
+    remark = comparison.few_units or remark
+    yield Rule(
+        f"champion {comparison.metric}",
+        f"not worse than the champion's {champion_score} by more than {tolerated:.3g} with {confidence}",
+        f"{candidate_score}, at worst {side_of(comparison.worst_bound)}{remark}",
+        comparison.worst_bound <= tolerated and not comparison.too_few,
+        inconclusive=blind or comparison.too_few,
+    )
+    if rule.min_improvement is not None:
+        yield Rule(
+            f"improvement {comparison.metric}",
+            f"better than the champion's {champion_score} by at least {rule.min_improvement:g}",
+            f"{candidate_score}, {side_of(comparison.worse_by)}",
+            -comparison.worse_by >= rule.min_improvement,
+        )
+
+
+def _slices(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """Every judged slice keeps the limit of each metric."""
+    for name, limit in sorted((policy.slices or {}).items()):
+        metric, values = metric_named(name), evidence.slices.get(name, {})
+        expected = f"{metric.name} of at {'least' if metric.better == 'higher' else 'most'} {limit:g}"
+        if not values and evidence.slices_requested:
+            yield Rule(f"slices {name}", "at least one judged slice", "0", False)
+        broken = {slice_name: value for slice_name, value in values.items() if not metric.keeps(value, limit)}
+        for slice_name, value in broken.items():
+            yield Rule(f"slice {slice_name}", expected, figure(value), False)
+        if values and not broken:
+            worst = max(values, key=lambda slice_name: (metric.worse_by(values[slice_name], limit), slice_name))
+            yield Rule(
+                "slices",
+                f"{expected} in each of {len(values)}",
+                f"{figure(values[worst])} at worst, in {worst}",
+                True,
+            )
+
+
+def _regressions(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """No regression beyond the tolerance is significant after Holm's correction."""
+    rule = policy.regressions
+    if rule is None or evidence.comparison is None:
+        return
+    comparisons = {name: evidence.comparisons[name] for name in rule.metrics}
+    if rule.slices:
+        comparisons |= {f"in {name}": comparison for name, comparison in evidence.slice_comparisons.items()}
+    tested = {name: comparison for name, comparison in comparisons.items() if not comparison.too_few}
+    p_values = []
+    for comparison in tested.values():
+        beyond = comparison.worse_by - rule.relative_tolerance * abs(comparison.champion)
+        if comparison.standard_error > 0:  # The normal approximation of the bootstrap.
+            p_values.append(1 - NormalDist().cdf(beyond / comparison.standard_error))
+        else:
+            p_values.append(1.0 if beyond <= 0 else 0.0)
+    adjusted = holm(p_values)
+    expected = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
+    shown = {
+        name: comparison
+        for (name, comparison), p_value in zip(tested.items(), adjusted, strict=True)
+        if not p_value > 1 - rule.confidence
+    }
+    for name, comparison in shown.items():
+        worse = f"{comparison.worse_by:.5f} worse, with {rule.confidence:.0%} confidence in all {len(tested)}"
+        yield Rule(f"regression {name}", expected, worse, False)
+    few = f"; {len(comparisons) - len(tested)} of too few units" if len(comparisons) > len(tested) else ""
+    if not tested:
+        yield Rule("regressions", expected, f"not checked: no metric and no judged slice{few}", False)
+    elif not shown:
+        yield Rule("regressions", f"{expected}, in {len(tested)} metrics and slices", f"none{few}", True)
+
+
+def _fairness(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The interval of each measure keeps its bound, and every group can be judged."""
+    for column, bounds in sorted(policy.fairness.items()):
+        measured = evidence.fairness.get(column)
+        for name, bound in sorted(bounds.items()):
+            yield _fairness_rule(f"fairness {column} {name}", name, bound, measured)
+        for group in measured.lacking if measured and bounds else ():
+            expected = "a group that can be judged"
+            yield Rule(f"fairness {group.name}", expected, group.lacking, False, inconclusive=True)
+
+
+def _fairness_rule(rule: str, name: str, bound: float, measured: Fairness | None) -> Rule:
+    measure = GROUP_MEASURES[name]
+    expected = f"at {'least' if measure.is_ratio else 'most'} {bound:g}, with 95 % confidence"
+    if measured is None:
+        return Rule(rule, expected, "not measured: the evaluation knows no such protected column", False)
+    judged = len(measured.groups) - len(measured.lacking)
+    if judged < 2:
+        value_text = f"not measured: {judged} of {len(measured.groups)} groups can be judged, and two are needed"
+        return Rule(rule, expected, value_text, False, inconclusive=True)
+    few = measured.without(measure.rates)
+    partly = "".join(f"; {group.name} lacks {group.lacking}" for group in few)
+    if name not in measured.measures["candidate"]:
+        value_text = f"not measured: it has no value in these groups{partly}"
+        return Rule(rule, expected, value_text, False, inconclusive=bool(few))
+    value, low, high = measured.measures["candidate"][name]
+    best, worst = (high, low) if measure.is_ratio else (low, high)
+    value_text = f"{value:.4f} ({low:.4f} to {high:.4f}){partly}"
+    holds = measure.keeps(worst, bound) and not few
+    return Rule(rule, expected, value_text, holds, inconclusive=not holds and measure.keeps(best, bound))
+
+
+def _data_checks(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The checks of the data passed, without warnings if the policy asks for that."""
+    for check in evidence.data_checks:
+        if check.verdict != NOT_CHECKED:
+            count = len(check.warnings)
+            warned = f" with {count} warning{'s' * (count > 1)}" if count else ""
+            yield Rule(check.name, "pass", check.verdict + warned, check.verdict == "pass")
+    if policy.warnings == "refuse" and evidence.data_checks:
+        warnings = [f"{check.name}: {text}" for check in evidence.data_checks for text in check.warnings]
+        yield Rule("warnings", "none on the data", "; ".join(warnings) or "none", not warnings)
+    elif policy.warnings == "refuse":
+        yield Rule("warnings", "none on the data", "not checked: the evaluation was given no checks of the data", False)
+
+
+def _unseen(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The lineage of both models can be read, and enough rows are left."""
+    if (seen := evidence.seen) is None:
+        return
+    expected = "that each model tells which rows it was fitted on"
+    if seen.unread:
+        yield Rule(UNSEEN, expected, "; ".join(seen.unread), False)
+        return
+    enough = seen.left >= policy.least_unseen_rows and not seen.lacking
+    if any(seen.rows.values()):
+        expected = f"at least {policy.least_unseen_rows:,} test rows that no model was fitted on"
+    yield Rule(UNSEEN, expected, str(seen), enough or seen.left == seen.of, inconclusive=not enough)
+
+
+def _enough_rows(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """Enough rows were measured and, for classes, enough of them outside of the most frequent class."""
+    if (counted := evidence.counted) is None:
+        return
+    needed = [(policy.least_test_rows, counted.units, "test rows")]
+    if counted.groups:
+        needed = [(policy.least_test_groups, counted.units, "groups of test rows")]
+    if counted.rarer is not None:
+        needed.append((policy.least_rarer_rows, counted.rarer, "rows outside of the most frequent class"))
+    enough = all(rows >= least for least, rows, _ in needed)
+    expected = " and ".join(f"{least:,} {of}" for least, _, of in needed)
+    counts = " and ".join(f"{rows:,}" for _, rows, _ in needed)
+    yield Rule(ENOUGH, f"at least {expected}", counts, enough, inconclusive=not enough)
+
+
+def _drift(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """No feature moved further than the limit; a feature of too few rows keeps no limit."""
+    if (most := policy.max_psi) is None:
+        return
+    origins, expected = evidence.origins, f"a PSI of at most {most:g} from train to test"
+    if origins is None or not origins.psi:
+        why = (origins and origins.lacking) or "no feature was measured"
+        yield Rule("drift", expected, f"not measured: {why}", False)
+        return
+    for name, value in sorted(origins.psi.items()):
+        if value is None:
+            yield Rule(f"drift {name}", expected, "not measured: too few rows", False, inconclusive=True)
+        elif not value <= most:
+            yield Rule(f"drift {name}", expected, f"{value:.4f}", False)
+    measured = {name: value for name, value in origins.psi.items() if value is not None}
+    if len(measured) == len(origins.psi) and all(value <= most for value in measured.values()):
+        worst = max(measured, key=lambda name: (measured[name], name))
+        yield Rule(
+            "drift", f"{expected}, of {len(measured)} features", f"{measured[worst]:.4f} at most, of {worst}", True
+        )
+
+
+def _training_age(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The newest row that the candidate was trained on is not too old."""
+    if (most := policy.max_training_age) is None:
+        return
+    days = evidence.origins.age_days if evidence.origins else None
+    lacking = evidence.origins.lacking or "the rows have no decision times" if evidence.origins else "nobody told"
+    age = f"{days:.2f} days" if days is not None else f"not measured: {lacking}"
+    expected = f"at most {most / timedelta(days=1):g} days before the newest test row"
+    yield Rule("training age", expected, age, days is not None and days <= most / timedelta(days=1))
+
+
+def _lineage(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """Nothing is missing in the lineage of the candidate."""
+    if policy.complete_lineage:
+        missing = evidence.origins.missing if evidence.origins else ("not checked",)
+        expected = "snapshot, configuration, feature tables, training set and split in the store"
+        yield Rule("lineage", expected, "; ".join(missing) or "all of them", not missing)
+
+
+def _cost(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """The model keeps every bound; a number that was not measured keeps none."""
+    bounds, measured = policy.cost, evidence.cost
+    where = f" on {measured.hardware}" if measured else ""
+    if (most := bounds.latency_ms) is not None:
+        value = measured.latency_ms if measured else None
+        yield _cost_rule("latency", most, value, "ms for 95 of 100 single rows", f"ms{where}")
+    if (most := bounds.size_mb) is not None:
+        size = sum(file.bytes for file in evidence.model.files) / 1e6
+        yield _cost_rule("model size", most, size if evidence.model.files else None, "MB", "MB")
+    if (most := bounds.memory_mb) is not None:
+        value = measured.memory_mb if measured else None
+        yield _cost_rule("memory", most, value, "MB", f"MB{where}")
+
+
+def _cost_rule(name: str, most: float, value: float | None, expected: str, unit: str) -> Rule:
+    text = "not measured" if value is None else f"{value:.4g} {unit}"
+    return Rule(name, f"at most {most:g} {expected}", text, value is not None and value <= most)
+
+
+def _integration(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
+    """Every check of the integration suite passed."""
+    suite = evidence.integration
+    if suite.verdict != NOT_CHECKED or policy.require_integration:
+        reasons = "; ".join(suite.reasons) or suite.verdict
+        yield Rule("integration", "that the candidate passes its suite", reasons, suite.verdict == "pass")
+    if policy.require_online:
+        unchecked = "; ".join(warning for warning in suite.warnings if warning.startswith(ONLINE))
+        compared = suite.online in ("pass", "fail") and not unchecked
+        why = unchecked or (
+            "the candidate was not tried" if suite.verdict == NOT_CHECKED else "a suite without this check"
+        )
+        yield Rule(
+            "integration online", "that online features were compared", "they were" if compared else why, compared
+        )
+
+
+_ON_ROWS = (_bars, _baseline, _guessing, _leakage_alarm, _champion, _slices, _regressions, _fairness)
+"""The rules that depend on measurements on the test rows."""
+_ON_FACTS = (_data_checks, _cost, _drift, _enough_rows, _integration, _lineage, _training_age, _unseen)
+
+
+def applied_rules(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
     """Apply every rule of the policy, which is resolved for the task. NaN breaks every rule that reads it.
 
-    Improving one metric alone never breaks a rule, except for the leakage alarm, which distrusts metrics that are too
-    good. If too few test rows are left, a rule on them is not broken but inconclusive.
+    Improving one metric alone never breaks a rule of Gatehouse's, except for the leakage alarm, which distrusts metrics
+    that are too good. If too few test rows are left, a rule on them is not broken but inconclusive.
+
+    Raises BuilderError if a rule of the project's own fails, or names what it yields by other words than its own.
     """
-    applied = [(family.of_rows, rule) for family in families() for rule in family.rules(policy, evidence)]
-    rules = [(of_rows, replace(rule, **dict(policy.terms_of(rule.name)))) for of_rows, rule in applied]
-    if any(rule.name in (UNSEEN, ENOUGH) and rule.refuses and rule.inconclusive for _, rule in rules):
-        return tuple(replace(rule, inconclusive=not rule.holds) if of_rows else rule for of_rows, rule in rules)
-    return tuple(rule for _, rule in rules)
+    on_rows = [rule for rules in _ON_ROWS for rule in rules(policy, evidence)]
+    on_rows += [rule for name, settings in policy.own_rules.items() for rule in _own(name, settings, evidence)]
+    on_facts = [rule for rules in _ON_FACTS for rule in rules(policy, evidence)]
+    on_rows, on_facts = (
+        [replace(rule, **dict(policy.terms_of(rule.name))) for rule in rules] for rules in (on_rows, on_facts)
+    )
+    if any(rule.name in (UNSEEN, ENOUGH) and rule.refuses and rule.inconclusive for rule in on_facts):
+        on_rows = [replace(rule, inconclusive=not rule.holds) for rule in on_rows]
+    return (*on_rows, *on_facts)
 
 
-NONE_REFUSES = "every rule of the policy has severity: warn, so every candidate passes"
+def _own(name: str, settings: Mapping[str, Any], evidence: Evidence) -> Iterator[Rule]:
+    """The rules that a function of the project's own applies."""
+    try:
+        rules = [*named_object(name)(evidence, **settings)]
+    except Exception as error:  # Code of the project fails as it likes.
+        raise BuilderError(f"own_rules: {name} failed: {type(error).__name__}: {error}") from error
+    words = own_rule_name(name)
+    for rule in rules:
+        if not isinstance(rule, Rule) or not begins_with(rule.name, words):
+            raise BuilderError(
+                f"own_rules: {name}: expected each Rule to have a name that begins with {words!r}, found {rule!r}."
+            )
+        yield rule
 
 
 def verdict_of(rules: tuple[Rule, ...]) -> Outcome:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
-if TYPE_CHECKING:  # The policy, which every run reads, names measures: reading it needs no NumPy.
-    from gatehouse.metrics.metric import Array
+from gatehouse.metrics.lazy_numpy import np
+from gatehouse.metrics.metric import Array
 
 GroupMeasureName = Literal[
     "demographic_parity_difference",
@@ -19,7 +19,7 @@ GroupMeasureName = Literal[
 _SUMMARISED = ("equal_opportunity_difference", "mean_error_difference")
 FAIRNESS = "fairness.json"
 """The file of an evaluation that holds what was measured."""
-Rates: TypeAlias = "Mapping[str, Array]"
+Rates = Mapping[str, Array]
 Interval = tuple[float, float, float]
 """A value, and the ends of its 95 % interval."""
 
@@ -44,14 +44,12 @@ class GroupMeasure:
         """Whether higher values are better."""
         return self.kind == "ratio"
 
-    def of(self, rates: Rates) -> "Array":
+    def of(self, rates: Rates) -> Array:
         """How far apart rates are, from shape (..., groups, classes) to shape (...); NaN where nothing is known.
 
         Unknown rates (NaN) are left out, and a difference needs two others. The worst rate and class count. A ratio
         takes logarithms of rates, and the result is the negative logarithm of the ratio.
         """
-        import numpy as np
-
         apart = [np.fmax.reduce(rates[name], axis=-2) for name in self.rates]
         if self.kind != "largest":
             least = [np.fmin.reduce(rates[name], axis=-2) for name in self.rates]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.data.splitting.parts import class_names
-from gatehouse.evaluation.publication import EvaluateResult
+from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.reports.advice import advised
 from gatehouse.reports.contents import rendered

@@ -14,9 +14,9 @@ from gatehouse.evaluation.gate import (
     DataCheck,
     Evidence,
     FittedTestRows,
+    RowCounts,
     Suite,
-    TestSize,
-    judge,
+    applied_rules,
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
@@ -30,7 +30,7 @@ NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
-class Rejudged:
+class Retried:
     """The verdict of a policy on an evaluation, with the rules that refuse or warn, and those that it cannot answer.
 
     The verdict is `not known` if no rule refuses but one was not measured.
@@ -42,7 +42,7 @@ class Rejudged:
     not_measured: tuple[str, ...]
 
 
-def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy) -> Rejudged:
+def verdict_by(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy) -> Retried:
     """Judge an evaluation by another policy than its own.
 
     Raises ConfigurationError if the policy does not fit the task of the evaluation.
@@ -108,14 +108,14 @@ def rejudged(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
             store, inputs["model"], inputs["training_set"], inputs.get("split", ""), inputs.get("split_checks", "")
         ),
         integration=suite,
-        counted=TestSize(**verdict["counted"]),
+        counted=RowCounts(**verdict["counted"]),
     )
     missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
     if "regressions" in missing:
         policy = policy.model_copy(update={"regressions": None})
-    rules = tuple(rule for rule in judge(policy, evidence) if rule.name not in missing)
+    rules = tuple(rule for rule in applied_rules(policy, evidence) if rule.name not in missing)
     outcome = verdict_of(rules)
-    return Rejudged(
+    return Retried(
         verdict=NOT_KNOWN if missing and outcome == "pass" else outcome,
         broken=tuple(str(rule) for rule in rules if rule.refuses),
         warnings=tuple(str(rule) for rule in rules if rule.warns),

@@ -1,21 +1,39 @@
-"""What is measured on a candidate, and what the gate demands of it."""
+"""What is measured on a candidate, and the policy: what the gate demands of it."""
 
+import inspect
 from collections.abc import Iterator
-from typing import Literal
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
-from gatehouse.evaluation.gate import RuleSettings, families
+from gatehouse.configuration.strict import Duration
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.group_measures import GroupMeasureName
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.catalogue import NAMES
+from gatehouse.metrics.catalogue import MetricName, OwnName, is_own, metric_problem
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
+from gatehouse.store.builder_code import BuilderError, is_installed, named_object
 from gatehouse.store.identity import Spec, Unordered
+
+LEAST_TEST_ROWS = 100
+OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
+"""First words of rule names that continue with the name of a metric."""
+RULE_NAMES = (
+    *("bar", "baseline", "guessing", "leakage alarm", "champion", "improvement", "slices", "slice", "validation"),
+    *("leakage", "split checks", "warnings", "latency", "model size", "memory", "drift", "test rows", "fairness"),
+    *("integration", "lineage", "regressions", "regression", "training age", "unseen rows"),
+)
+"""First words of the names of the gate's rules; severity, owner, reason and exemptions refer to them."""
 
 
 class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
+    metrics: tuple[OwnName, ...] = Field(
+        (), description="Metrics of your own, `package.module:name`, besides all of the task and those of the policy."
+    )
     slices: tuple[str, ...] | dict[str, str] = Field(
         (),
         description="Columns for whose values metrics are also computed; or SQL expressions over test rows, by name.",
@@ -42,6 +60,11 @@ class EvaluationSpec(Spec):
     )
     seed: int = Field(7, ge=0, description="Of the resamples.")
 
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_in_no_order(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(sorted(set(metrics)))
+
     @field_validator("slices")
     @classmethod
     def _in_no_order(cls, slices: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
@@ -62,14 +85,212 @@ class EvaluationSpec(Spec):
         return self
 
 
-_OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
-"""First words of rule names that continue with the name of a metric."""
+class Terms(Spec):
+    """The severity of a rule, its owner, and its reason."""
+
+    severity: Literal["refuse", "warn"] = Field(
+        "refuse", description="Whether a broken rule refuses the candidate, or is only reported."
+    )
+    owner: str = Field("", description="Owner of the rule: whom to ask about it.")
+    reason: str = Field("", description="Why the rule exists.")
 
 
-# Each file of the folder `rules` adds its fields.
-class GatePolicy(RuleSettings, *(family.policy for family in reversed(families())), Spec):  # type: ignore[misc]  # Files of a folder.
+class Bar(Spec):
+    """A bound that the candidate's own metric must keep; a value on the bound keeps it."""
+
+    min: float | None = Field(None, allow_inf_nan=False, description="Least value.")
+    max: float | None = Field(None, allow_inf_nan=False, description="Greatest value.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_side(cls, bounds: Any) -> Any:
+        if isinstance(bounds, (dict, Bar)):
+            return bounds
+        raise ValueError(f"expected min, max or both, as {{min: 0.7}}, found {bounds!r}")
+
+    @model_validator(mode="after")
+    def _bounds_something(self) -> "Bar":
+        if self.min is None and self.max is None:
+            raise ValueError("expected min, max or both, found neither")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"expected min <= max, found min {self.min:g} and max {self.max:g}")
+        return self
+
+
+class ChampionRule(Spec):
+    """How the candidate must compare with the champion on the same test rows.
+
+    Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
+    of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
+    it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
+    """
+
+    metric: MetricName | None = Field(None, description="The metric that is compared; null for the task's objective.")
+    tolerance: float | None = Field(
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse than the champion the candidate may be, in the metric's unit; null if "
+        "`relative_tolerance` is used.",
+    )
+    relative_tolerance: float = Field(
+        0.005, ge=0.0, allow_inf_nan=False, description="The same as a share of the champion's value."
+    )
+    confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Confidence level of the one-sided bound.")
+    min_improvement: float | None = Field(
+        None,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="Smallest improvement that is required; null if the candidate only must not be inferior.",
+    )
+
+    @model_validator(mode="after")
+    def _one_tolerance(self) -> "ChampionRule":
+        usual = type(self).model_fields["relative_tolerance"].default
+        if self.tolerance is not None and self.relative_tolerance != usual:
+            raise ValueError("expected tolerance or relative_tolerance, found both")
+        return self
+
+    def tolerated(self, champion: float) -> float:
+        """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
+        return self.relative_tolerance * abs(champion) if self.tolerance is None else self.tolerance
+
+
+class RegressionRule(Spec):
+    """Comparisons with the champion that are tested together (Holm 1979)."""
+
+    metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
+    slices: bool = Field(
+        True, description="Whether the metric of the comparison with the champion is also compared in each slice."
+    )
+    relative_tolerance: float = Field(
+        0.005,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="How much worse the candidate may be, as a share of the champion's value.",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1.0, description="Confidence that a refusal by this rule is not due to chance."
+    )
+
+
+class CostBounds(Spec):
+    """Limits, null for none; times and memory are those of the machine that evaluates."""
+
+    latency_ms: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest 95th percentile of the time to score one row, in milliseconds.",
+    )
+    size_mb: float | None = Field(
+        None, gt=0.0, allow_inf_nan=False, description="Largest size of the model's files, in megabytes."
+    )
+    memory_mb: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest memory of a process that loads the model and scores a batch, in megabytes.",
+    )
+
+    @property
+    def measures(self) -> bool:
+        """Whether a bounded number differs between measurements."""
+        return self.latency_ms is not None or self.memory_mb is not None
+
+
+class GatePolicy(Spec):
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
+    bars: dict[MetricName, Bar] = Field(default_factory=dict, description="Bounds by metric.")
+    must_beat_baseline: tuple[MetricName, ...] | None = Field(
+        None,
+        description="Metrics in which the candidate must be better than the baseline, or, if it is linear itself, as "
+        "good; null for the objective.",
+    )
+    better_than_guessing: float | None = Field(
+        0.95,
+        gt=0.5,
+        lt=1.0,
+        description="Confidence with which the candidate must be shown to be better than a guess, which is its own "
+        "predictions dealt to other rows at random; null if that is not asked. If the test rows cannot show it, the "
+        "verdict is inconclusive.",
+    )
+    leakage_alarm: dict[MetricName, FiniteFloat] | None = Field(
+        None,
+        description="By metric, the value that is too good to be true: a better model is refused, because it probably "
+        "uses a leak.",
+    )
+    champion: ChampionRule = Field(ChampionRule(), description="How the candidate must compare with the champion.")
+    regressions: RegressionRule | None = Field(
+        None, description="Metrics and slices that may not be shown to be worse than the champion's; null for none."
+    )
+    slices: dict[MetricName, FiniteFloat] | None = Field(
+        None, description="Values of metrics that every judged slice must reach."
+    )
+    fairness: dict[str, dict[GroupMeasureName, Annotated[float, Field(ge=0.0, allow_inf_nan=False)]]] = Field(
+        default_factory=dict,
+        description="Limits by protected column: the largest difference or error between groups, the smallest ratio.",
+    )
+    least_test_rows: int = Field(
+        LEAST_TEST_ROWS,
+        ge=1,
+        description="If the models are measured on fewer test rows than this, the verdict is inconclusive.",
+    )
+    least_test_groups: int = Field(
+        20, ge=1, description="For a ranking, in place of `least_test_rows`: the same for groups."
+    )
+    least_rarer_rows: int = Field(
+        20,
+        ge=1,
+        description="For classes: if fewer test rows than this are outside of the most frequent class (for `binary`, "
+        "in the rarer class), the verdict is inconclusive.",
+    )
+    least_unseen_rows: int = Field(
+        100,
+        ge=1,
+        description="Test rows that the candidate or the champion was fitted on are removed. If fewer rows than this "
+        "are left, the verdict is inconclusive.",
+    )
+    warnings: Literal["allow", "refuse"] = Field(
+        "allow",
+        description="Whether a candidate passes if the checks of its data gave warnings; they are recorded with it.",
+    )
+    max_psi: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest population stability index of a feature from train to test; null for no limit.",
+    )
+    max_training_age: Duration | None = Field(
+        None,
+        ge=timedelta(0),
+        description="Longest time from the newest decision that the model was trained on (after a refit, also of the "
+        "validation part) to the newest decision of the test part; null for no limit. The clock is not used: an "
+        "evaluation must give the same result whenever it runs.",
+    )
+    complete_lineage: bool = Field(
+        False,
+        description="Refuse a candidate whose manifests do not lead to a snapshot, its configuration, feature tables, "
+        "training set and split that are in the store; registration always requires that, and also who trained it and "
+        "how.",
+    )
+    cost: CostBounds = Field(CostBounds(), description="Limits on the latency, size and memory of a model.")
+    require_integration: bool = Field(
+        False, description="Whether a candidate without integration tests is refused; one that failed them always is."
+    )
+    require_online: bool = Field(
+        False,
+        description="Whether a candidate is refused if its online features were not compared with the offline ones.",
+    )
+    own_rules: dict[OwnName, dict[str, Any]] = Field(
+        default_factory=dict, description="Rules of your own, `package.module:name`, each with its settings."
+    )
+    rules: dict[str, Terms] = Field(
+        default_factory=dict,
+        description="Severity, owner and reason of rules, by the name that verdicts show, or by its first words: "
+        "`slice` for all slices, `slice carrier=OO` for one. If several names match a rule, the longest one applies.",
+    )
     approval: Literal["automatic", "manual"] = Field("automatic", description="Who makes a passing model the champion.")
     inconclusive: Literal["refuse", "approval"] = Field(
         "refuse",
@@ -81,6 +302,45 @@ class GatePolicy(RuleSettings, *(family.policy for family in reversed(families()
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
     )
 
+    @field_validator("must_beat_baseline")
+    @classmethod
+    def _in_one_order(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """The order of metrics has no meaning, so it must not change the identity of the policy."""
+        return metrics if metrics is None else tuple(sorted(set(metrics)))
+
+    @model_validator(mode="after")
+    def _names_rules(self) -> "GatePolicy":
+        names = [own_rule_name(name) for name in self.own_rules]
+        for name in names:
+            if name in RULE_NAMES or names.count(name) > 1:
+                raise ValueError(f"own_rules: expected functions whose names no other rule has, found {name!r}")
+        if unknown := [name for name in self.rules if not self._first_words(name)]:
+            raise ValueError(
+                f"rules: expected names of rules, which begin with {', '.join((*RULE_NAMES, *names))}, found "
+                f"{unknown[0]!r}"
+            )
+        return self
+
+    @property
+    def named_metrics(self) -> dict[str, tuple[str, ...]]:
+        """The metrics that the policy names, by the key that names them."""
+        return {
+            "bars": (*self.bars,),
+            "must_beat_baseline": self.must_beat_baseline or (),
+            "leakage_alarm": (*(self.leakage_alarm or ()),),
+            "champion.metric": (self.champion.metric,) if self.champion.metric else (),
+            "slices": (*(self.slices or ()),),
+            "rules": tuple(
+                rest for head, _, rest in (name.partition(" ") for name in self.rules) if head in OF_METRICS and rest
+            ),
+            "regressions.metrics": self.regressions.metrics if self.regressions else (),
+        }
+
+    @property
+    def own_metrics(self) -> tuple[str, ...]:
+        """The metrics of a project's own that the policy names."""
+        return tuple(sorted({name for names in self.named_metrics.values() for name in names if is_own(name)}))
+
     def resolved(self, profile: TaskProfile) -> "GatePolicy":
         """The policy with the task's defaults in place of nulls."""
         champion = self.champion.model_copy(update={"metric": self.champion.metric or profile.objective})
@@ -90,25 +350,57 @@ class GatePolicy(RuleSettings, *(family.policy for family in reversed(families()
             "slices": dict(profile.slices),
         }
         missing = {name: value for name, value in defaults.items() if getattr(self, name) is None}
-        complete: GatePolicy = self.model_copy(update=missing | {"champion": champion})
-        return complete
+        return self.model_copy(update=missing | {"champion": champion})
 
     def problems(self, task: Task) -> Iterator[str]:
-        """Metrics and measures of the policy that the task does not have."""
-        offered = NAMES[task.name]
-        metrics_of = {
-            "bars": self.bars,
-            "must_beat_baseline": self.must_beat_baseline,
-            "leakage_alarm": self.leakage_alarm,
-            "champion.metric": [self.champion.metric] if self.champion.metric else (),
-            "slices": self.slices,
-            "rules": [
-                rest for head, _, rest in (name.partition(" ") for name in self.rules) if head in _OF_METRICS and rest
-            ],
-            "regressions.metrics": self.regressions.metrics if self.regressions else (),
-        }
+        """Metrics and measures of the policy that the task does not have, and rules that cannot be called."""
         for column, bounds in self.fairness.items():
             yield from group_measure_problems(f"fairness.{column}", bounds, task.name)
-        for key, metrics in metrics_of.items():
-            for metric in sorted(set(metrics or ()) - set(offered)):
-                yield f"{key}: the task {task.name} has the metrics {', '.join(offered)}; found {metric}"
+        for key, metrics in self.named_metrics.items():
+            problems = (metric_problem(metric, task.name) for metric in sorted(set(metrics)))
+            yield from (f"{key}: {problem}" for problem in problems if problem)
+        for name, settings in self.own_rules.items():
+            if is_installed(name):  # Else whoever judges says that it is missing.
+                try:
+                    inspect.signature(named_object(name)).bind(None, **settings)
+                except (BuilderError, TypeError, ValueError) as error:
+                    yield f"own_rules.{name}: expected a function of the evidence and these settings: {error}"
+
+    def terms_of(self, rule: str) -> Terms:
+        """The terms of the rule of this name: those under the longest name that matches it."""
+        return self.rules[max(names, key=len)] if (names := self._matching(rule)) else Terms()
+
+    def unused(self, applied: tuple[str, ...]) -> tuple[str, ...]:
+        """Names under `rules` that match none of the rules that were applied, given by name."""
+        used = {name for rule in applied for name in self._matching(rule)}
+        return tuple(sorted({*self.rules} - used))
+
+    def _matching(self, rule: str) -> list[str]:
+        return [name for name in self.rules if begins_with(rule, name) and len(name) >= len(self._first_words(rule))]
+
+    def _first_words(self, rule: str) -> str:
+        """The longest name that the rule's begins with: `leakage` does not match the leakage alarm; empty for none."""
+        names = (*RULE_NAMES, *map(own_rule_name, self.own_rules))
+        return max((name for name in names if begins_with(rule, name)), key=len, default="")
+
+
+def own_names(spec: EvaluationSpec, policy: GatePolicy) -> tuple[str, ...]:
+    """All metrics and rules of a project's own, whose code decides what an evaluation says."""
+    return (*spec.metrics, *policy.own_metrics, *policy.own_rules)
+
+
+def require_fit(spec: EvaluationSpec, policy: GatePolicy, task: Task) -> None:
+    """Raise ConfigurationError, with every problem, if metrics or measures are not of the task."""
+    problems = [f"spec.metrics: {problem}" for name in spec.metrics if (problem := metric_problem(name, task.name))]
+    if problems := [*problems, *policy.problems(task)]:
+        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+
+
+def begins_with(rule: str, name: str) -> bool:
+    """Whether the name of a rule is another name, or begins with its words."""
+    return rule == name or rule.startswith(f"{name} ")
+
+
+def own_rule_name(name: str) -> str:
+    """The first words of the names of a project's own rule: `night revenue` for `shop.rules:night_revenue`."""
+    return name.partition(":")[2].replace("_", " ")

@@ -1,25 +1,25 @@
-"""The evaluate stage: measures a candidate on the test part, and judges it by the policy."""
+"""The stage that measures a model on the test part of its split, and judges it by the policy."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
-from gatehouse.evaluation.publication import CandidateFacts, publish_evaluation, require_usable
-from gatehouse.evaluation.publication import EvaluateResult as EvaluateResult
-from gatehouse.evaluation.publication import ScoringError as ScoringError
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
+from gatehouse.evaluation.result import EvaluateResult, ScoringError, require_usable
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy, own_names, require_fit
+from gatehouse.metrics.judging import profile_of
+from gatehouse.metrics.lazy_numpy import np
+from gatehouse.metrics.metric import Array, Predictions
+from gatehouse.metrics.tasks import Task
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from gatehouse.data.splitting.parts import Part
     from gatehouse.evaluation.bootstrap import Units
-    from gatehouse.metrics.metric import Array, Predictions
-    from gatehouse.metrics.tasks import Task
 
 
 class EvaluateRequest(StageModel):
@@ -49,6 +49,7 @@ class SelfComparisonError(GatehouseError):
     "evaluate",
     title="Evaluate against the champion",
     pages={"evaluations": "gatehouse.evaluation.report:page"},
+    outside=lambda request: builder_code(*own_names(request.spec, request.policy)),
 )
 def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate beside champion and baseline on test rows that none was fitted on, and judge it.
@@ -67,11 +68,10 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import divided_set, read_part
+    from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION, CONSTANT, CandidateFacts, Evaluation
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
-    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT
-    from gatehouse.metrics.judging import profile_of
     from gatehouse.tracking.performance import measure_latency
     from gatehouse.training.predictor import Predictor
 
@@ -80,14 +80,12 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     candidate = Predictor.load(store, request.model)
     training_set = divided_set(store, request.split)
     task, details = candidate.task, store.manifest(training_set).details
-    policy = request.policy.resolved(profile_of(task))
     declared = details.get("task", task.name)
     if declared != task.name:
         raise ConfigurationError(
             f"training.loss.kind is of the task {task.name}, but the label of {training_set} is of {declared}."
         )
-    if problems := list(policy.problems(task)):
-        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    require_fit(request.spec, request.policy, task)
 
     data = {"training_set": training_set, "split": request.split}
     learned = learned_parts(store.manifest(request.model).configuration)
@@ -98,8 +96,6 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     predictions = {
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
-    origins = origins_of(store, request.model, **data, split_checks=request.split_checks)
-    checks = data_checks(store, request.model_dump(), training_set)
     # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
     latency = measure_latency(candidate.predict, part.table)
     size = sum(file.bytes for file in store.manifest(request.model).files)
@@ -109,24 +105,31 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             pq.write_table(part.table.slice(0, latency["batch"]["rows"]), workspace / "rows.parquet")
             measurement["memory_mb"] = measured_memory(store, request.model, workspace / "rows.parquet")
     number = store.append(f"measurements/{request.model}", measurement)
-    cost = Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json")
     inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
     inputs |= data | {name: getattr(request, name) for name in (*DATA_CHECKS, "integration")}
-    facts = CandidateFacts(
-        store.manifest(request.model),
-        checks,
-        cost,
-        seen,
-        origins,
-        suite_of(store, request.integration, request.model, request.split, candidate, part),
+    evaluation = Evaluation(
+        name=Reference.parse(request.model).name,
+        task=task,
+        spec=request.spec,
+        policy=request.policy,
+        profile=profile_of(task),
+        part=part,
+        predictions=predictions,
+        units=units_of(request, store, part, details),
+        facts=CandidateFacts(
+            model=store.manifest(request.model),
+            checks=data_checks(store, request.model_dump(), training_set),
+            cost=Cost.of(measurement, f"measurements/{request.model}/{number:06d}.json"),
+            seen=seen,
+            origins=origins_of(store, request.model, **data, split_checks=request.split_checks),
+            integration=suite_of(store, request.integration, request.model, request.split, candidate, part),
+        ),
+        inputs=inputs,
     )
-    name, units = Reference.parse(request.model).name, units_of(request, store, part, details)
-    return publish_evaluation(
-        *(store, name, task, request.spec, request.policy, profile_of(task), part, predictions, units, facts, inputs)
-    )
+    return evaluation.published(store)
 
 
-def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: "Mapping[str, Any]") -> "Units":
+def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: Mapping[str, Any]) -> "Units":
     """The units of the bootstrap: those that the project names, or the rows that the split keeps together."""
     from gatehouse.evaluation.bootstrap import Units
 
@@ -137,10 +140,10 @@ def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", detai
     return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
 
 
-def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: "Task") -> "Predictions":
+def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: Task) -> Predictions:
     """The predictions of a model for the test rows, in the forms that metrics read."""
     from gatehouse.data.statistics.linear_model import LinearModel
-    from gatehouse.evaluation.judgement import BASELINE, CONSTANT
+    from gatehouse.evaluation.evaluating import BASELINE, CONSTANT
     from gatehouse.training.predictor import Predictor
 
     threshold = None
@@ -164,7 +167,7 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     return read if threshold is None else read.decided(threshold)
 
 
-def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[str]", count: int) -> "Array":
+def by_class(predicted: Array, learned: Sequence[str], labelled: Sequence[str], count: int) -> Array:
     """Probabilities in the order of the test rows' classes; a class that the model never learned has probability 0.
 
     Args:
@@ -176,8 +179,6 @@ def by_class(predicted: "Array", learned: "Sequence[str]", labelled: "Sequence[s
 
     Raises ConfigurationError if only one of both has names.
     """
-    import numpy as np
-
     if bool(learned) != bool(labelled):
         raise ConfigurationError(
             f"The model's classes are {', '.join(learned) or 'numbers'}, and those of the test rows "

@@ -106,7 +106,7 @@ class TrainingJob:
     processes: int  # workers on all machines together
     timeout_minutes: float  # waiting for machines is not counted
     restarts: int = 3  # how often the workers of a machine start again after one of them has failed
-    builder: str = ""  # `package.module:builder` of a user's own model; empty for none
+    own: tuple[str, ...] = ()  # `package.module:name` of a user's own model and metric
 
 
 class Launcher(Protocol):

@@ -1,85 +1,110 @@
-"""Finds metrics by the names that configurations write."""
+"""Finds metrics by the names that configurations write: those of Gatehouse, and those of a project's own.
 
+A metric of a project's own is named as `package.module:name`, where `name` is a `Metric` as the decorators of
+`metric.py` make it. The files of its package are in the key of what measures it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
+from gatehouse.metrics import classification, ranking, regression
+from gatehouse.metrics.metric import Metric
 from gatehouse.metrics.tasks import TASKS
+from gatehouse.store.builder_code import BuilderError, is_installed, named_object
 
-if TYPE_CHECKING:
-    from gatehouse.metrics.metric import Array, Metric, Predictions
+_DECLARED = [
+    metric
+    for module in (classification, ranking, regression)
+    for metric in vars(module).values()
+    if isinstance(metric, Metric)
+]
+METRICS: Mapping[str, Metric] = MappingProxyType(
+    {metric.name: metric for metric in sorted(_DECLARED, key=lambda metric: metric.name)}
+)
+"""The metrics of Gatehouse by name, in alphabetical order."""
+ALIASES = {alias: metric.name for metric in _DECLARED for alias in metric.aliases}
+_OWN = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$"
+OwnName = Annotated[str, Field(pattern=_OWN)]
+"""The name of an object of a project's own, `package.module:name`."""
 
 
-_OF_CLASSES = ["accuracy", "average_precision", "balanced_accuracy", "brier", "f1", "log_loss", "mcc", "precision"]
-_OF_CLASSES += ["recall", "roc_auc"]
-_CALIBRATION = ["calibration_error", "calibration_error_debiased"]
-NAMES = {
-    "binary": sorted([*_OF_CLASSES, *_CALIBRATION]),
-    "multiclass": _OF_CLASSES,
-    "regression": ["mae", "mape", "mse", "pinball_p10", "pinball_p90", "r2", "rmse"],
-    "ranking": ["mean_average_precision", "mean_reciprocal_rank", "ndcg", "ndcg_at_10"]
-    + [f"precision_at_{places}" for places in (1, 10, 5)],
-}
-"""The metrics of each task. They are declared with NumPy, and configuration is read without it."""
-_ALL = sorted({*NAMES["binary"], *NAMES["regression"], *NAMES["ranking"]})
-_MINIMIZED = {"brier", "log_loss", *_CALIBRATION, *NAMES["regression"]} - {"r2"}
-ALIASES = {"acc": "accuracy", "logloss": "log_loss", "cross_entropy": "log_loss"}
-ALIASES |= dict.fromkeys(("ap", "pr_auc", "prauc"), "average_precision")
-ALIASES |= dict.fromkeys(("auc", "auroc", "roc"), "roc_auc")
-"""Names of metrics in other programs, and their names here."""
+def is_own(name: str) -> bool:
+    """Whether a text has the form of a metric of a project's own, `package.module:name`."""
+    return re.match(_OWN, name) is not None
 
 
 @cache
-def metrics() -> "dict[str, Metric]":
-    """All metrics by name, in alphabetical order. The first call imports NumPy, which most commands do not need."""
-    from gatehouse.metrics import classification, ranking, regression
-    from gatehouse.metrics.metric import Metric
+def metric_named(name: str) -> Metric:
+    """The metric of a name.
 
-    declared = [
-        metric
-        for module in (classification, ranking, regression)
-        for metric in vars(module).values()
-        if isinstance(metric, Metric)
-    ]
-    return {metric.name: metric for metric in sorted(declared, key=lambda metric: metric.name)}
-
-
-def metric_named(name: str) -> "Metric":
-    """The metric of a name. Raises ConfigurationError if there is none."""
-    return metrics()[_expected(name)]
+    Raises ConfigurationError if Gatehouse has none of this name; BuilderError if one of a project's own cannot be
+    imported, or is no `Metric`.
+    """
+    if not is_own(name):
+        return METRICS[_expected(name)]
+    metric = named_object(name)
+    if not isinstance(metric, Metric):
+        raise BuilderError(
+            f"{name}: expected a metric, declared by a decorator of gatehouse.metrics.metric, found "
+            f"{type(metric).__name__}."
+        )
+    return replace(metric, name=name)
 
 
-def _expected(name: str) -> str:
-    if name not in _ALL:
-        raise ConfigurationError(f"Expected one of the metrics {', '.join(_ALL)}, found {name!r}.")
-    return name
+def metrics_for(task: str, further: Iterable[str] = ()) -> dict[str, Metric]:
+    """The metrics of a task, and further ones of a project's own, by name."""
+    of_task = {name: metric for name, metric in METRICS.items() if task in metric.tasks}
+    return of_task | {name: metric_named(name) for name in sorted({*further} - of_task.keys())}
 
 
-def metrics_for(task: str) -> "dict[str, Metric]":
-    """The metrics of a task, by name."""
-    return {name: metric for name, metric in metrics().items() if task in metric.tasks}
+def metric_problem(name: str, task: str) -> str:
+    """Why models of a task cannot be measured by a metric; empty if they can.
 
-
-def measure(task: str, labels: "Array", predictions: "Predictions") -> dict[str, float]:
-    """All metrics of a task, by name, of labels, shape (rows,), and predictions for the same rows."""
-    return {name: metric.measure(labels, predictions) for name, metric in metrics_for(task).items()}
+    A metric of a project's own is imported if its package is installed here; else whoever measures it checks it.
+    """
+    if is_own(name):
+        if not is_installed(name):
+            return ""
+        try:
+            tasks = metric_named(name).tasks
+        except BuilderError as error:
+            return str(error)
+        return "" if task in tasks else f"{name} is a metric of {', '.join(tasks)}, and not of {task}"
+    offered = metrics_for(task)
+    if name in offered:
+        return ""
+    return (
+        f"the task {task} has the metrics {', '.join(offered)}; found {name}{nearest(name, offered, synonyms=ALIASES)}"
+    )
 
 
 def is_minimized(measure: str) -> bool:
     """Whether less is better of a metric, or of the mean of a loss."""
     losses = {mean for task in TASKS.values() for mean in task.losses.values()}
-    return measure in losses or _expected(measure) in _MINIMIZED
+    return measure in losses or metric_named(measure).better == "lower"
+
+
+def _expected(name: str) -> str:
+    if name not in METRICS:
+        meant = nearest(name, METRICS, synonyms=ALIASES)
+        expected = f"a metric{meant}" if meant else f"one of the metrics {', '.join(METRICS)}"
+        raise ConfigurationError(f"expected {expected}, or one of your own as package.module:name, found {name!r}")
+    return name
 
 
 def _metric_name(name: str) -> str:
-    if name in _ALL:
-        return name
-    meant = nearest(name, _ALL, synonyms=ALIASES)
-    expected = f"a metric{meant}" if meant else f"one of the metrics {', '.join(_ALL)}"
-    raise ValueError(f"expected {expected}, found {name!r}")
+    try:
+        return name if is_own(name) else _expected(name)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
 
 
 class _Enumerated:
@@ -87,7 +112,7 @@ class _Enumerated:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": _ALL}
+        return {"type": "string", "anyOf": [{"enum": [*METRICS]}, {"pattern": _OWN}]}
 
 
 MetricName = Annotated[str, AfterValidator(_metric_name), _Enumerated]

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import numpy as np
-
 from gatehouse.metrics.curves import BINS, calibration, calibration_of_draws
+from gatehouse.metrics.lazy_numpy import np
 from gatehouse.metrics.metric import About, Array, Metric, mean_metric, metric
 
 _TINY = 1e-15
@@ -72,7 +71,7 @@ def _class_counter(labels: Array, classes: Array) -> Callable[[Array], ClassCoun
     return count
 
 
-@mean_metric(title="accuracy", better="higher", tasks=_BOTH, reads="classes")
+@mean_metric(title="accuracy", better="higher", tasks=_BOTH, reads="classes", aliases=("acc",))
 def accuracy(labels: Array, classes: Array) -> Array:
     """1 for each row whose class is the predicted one, else 0."""
     return np.asarray(np.asarray(labels) == classes, np.float64)
@@ -162,7 +161,7 @@ def _binary_score_counter(positive: Array, scores: Array) -> Callable[[Array], t
     return count
 
 
-@ranked_metric(title="ROC AUC")
+@ranked_metric(title="ROC AUC", aliases=("auc", "auroc", "roc"))
 def roc_auc(hits: Array, rows: Array) -> float:
     """The chance that a positive row scores above a negative one, ties counting half; 0.5 with only one class.
 
@@ -175,7 +174,7 @@ def roc_auc(hits: Array, rows: Array) -> float:
     return float(np.sum(hits * below) / pairs) if pairs else 0.5
 
 
-@ranked_metric(title="PR AUC")
+@ranked_metric(title="PR AUC", aliases=("ap", "pr_auc", "prauc"))
 def average_precision(hits: Array, rows: Array) -> float:
     """The sum over thresholds of (R_n - R_{n-1}) P_n, with recall R and precision P; 0.0 without a positive row."""
     shares = np.cumsum(hits) / np.maximum(np.cumsum(rows), 1)
@@ -188,7 +187,7 @@ def _probability_of_label(labels: Array, probabilities: Array) -> Array:
     return np.where(in_range, probabilities[np.arange(len(chosen)), np.where(in_range, chosen, 0)], 0.0)
 
 
-@mean_metric(title="log loss", better="lower", tasks=_BOTH, reads="probabilities")
+@mean_metric(title="log loss", better="lower", tasks=_BOTH, reads="probabilities", aliases=("cross_entropy", "logloss"))
 def log_loss(labels: Array, probabilities: Array) -> Array:
     """Negative log likelihood of each row in nats; probabilities are kept 1e-15 away from 0 and 1."""
     if probabilities.ndim == 2:

@@ -5,8 +5,7 @@ Labels are 0 or 1 if nothing else is said; labels, scores and probabilities have
 
 from collections.abc import Callable
 
-import numpy as np
-
+from gatehouse.metrics.lazy_numpy import np
 from gatehouse.metrics.metric import Array
 
 BINS = 20

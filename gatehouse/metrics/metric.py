@@ -3,12 +3,16 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack
 
-import numpy as np
-import numpy.typing as npt
+from gatehouse.metrics.lazy_numpy import np
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array: TypeAlias = npt.NDArray[Any]
+else:
+    Array = Any
 OnDraw = Callable[[Array], float]
 Counted = Callable[[Array], Any]
 Reads = Literal["scores", "probabilities", "classes", "groups"]
@@ -63,6 +67,7 @@ class Metric:
             shape (groups,). The absolute gaps sum to the error.
         has_interval: Whether its interval is shown as its own. The interval of calibration errors is that of the true
             error, which the plain error of few rows may exceed.
+        aliases: Its names in other programs: an error about one of them shows ours.
     """
 
     name: str
@@ -79,6 +84,7 @@ class Metric:
     groups: int = 0
     caveat: str = ""
     has_interval: bool = True
+    aliases: tuple[str, ...] = ()
 
     def __call__(self, labels: Array, *predicted: Array) -> float:
         """The metric of labels and of what it reads; NaN if one of these numbers is NaN."""
@@ -132,6 +138,7 @@ class About(TypedDict, total=False):
 
     form: str
     caveat: str
+    aliases: tuple[str, ...]
 
 
 def metric(**about: Any) -> Callable[[Callable[..., float]], Metric]:

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Unpack
 
-import numpy as np
-
+from gatehouse.metrics.lazy_numpy import np
 from gatehouse.metrics.metric import About, Array, Metric, OnDraw
 
 
@@ -93,7 +92,7 @@ def ranking_metric(*, title: str, **about: Unpack[About]) -> Callable[[Callable[
     return declare
 
 
-def _normalised_gain(rankings: Rankings, most: float = np.inf) -> Array:
+def _normalised_gain(rankings: Rankings, most: float = math.inf) -> Array:
     """Discounted gain of the first `most` places over the largest possible one (Jarvelin and Kekalainen 2002).
 
     Gains are the labels, or their mean among rows of equal score (McSherry and Najork 2008).

@@ -1,13 +1,13 @@
 """Metrics of predicted numbers; labels and values have the shape (rows,)."""
 
+import sys
 from typing import Any
 
-import numpy as np
-
+from gatehouse.metrics.lazy_numpy import np
 from gatehouse.metrics.metric import Array, OnDraw, mean_metric, metric
 
 _LOWER: Any = {"better": "lower", "tasks": ("regression",), "reads": "scores", "form": ".4g"}
-_TINY = float(np.finfo(np.float64).eps)
+_TINY = sys.float_info.epsilon
 
 
 @mean_metric(title="mean absolute error", **_LOWER)

@@ -3,19 +3,12 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from gatehouse.metrics.arithmetic.intervals import NORMAL, wilson
+from gatehouse.metrics.arithmetic import NORMAL, wilson
+from gatehouse.metrics.lazy_numpy import np
+from gatehouse.metrics.metric import Array, Predictions
 from gatehouse.runtime.plural import counted
-
-if TYPE_CHECKING:  # Configuration is read without NumPy.
-    import numpy as np
-    import numpy.typing as npt
-
-    from gatehouse.metrics.metric import Predictions
-
-    Array = npt.NDArray[Any]
-    Mask = npt.NDArray[np.bool_]
 
 TaskName = Literal["binary", "multiclass", "regression", "ranking"]
 Output = Literal["probability", "probabilities", "prediction", "score"]
@@ -46,16 +39,14 @@ class Level:
     is_share: bool
     of_most_frequent: bool = False
 
-    def by_row(self, labels: "Array", fitted_on: "Array") -> "Array":
+    def by_row(self, labels: Array, fitted_on: Array) -> Array:
         """The number of each row, shape (rows,); the most frequent class is counted in `fitted_on`."""
-        import numpy as np
-
         values, counts = np.unique(fitted_on, return_counts=True)
         if not self.of_most_frequent or not len(values):
             return labels
         return np.asarray(labels == values[counts.argmax()], np.float64)
 
-    def of(self, labels: "Array", fitted_on: "Array") -> tuple[float, float, float]:
+    def of(self, labels: Array, fitted_on: Array) -> tuple[float, float, float]:
         """The level, and the ends of its 95 % interval: Wilson's for a share, else the normal one.
 
         Args:
@@ -85,7 +76,7 @@ class Task:
     output: Output
     watched: tuple[str, ...]
     label: str
-    is_label: "Callable[[Array], Mask]"
+    is_label: Callable[[Array], Array]
     level: Level
 
     @property
@@ -98,7 +89,7 @@ class Task:
         """What is judged as one: a `row`, or a whole `group` where only the order within it counts."""
         return "group" if self.output == "score" else "row"
 
-    def lacks(self, labels: "Array") -> str:
+    def lacks(self, labels: Array) -> str:
         """What labels, shape (rows,), lack to be learned from, in words; empty for nothing."""
         if self.output == "probability":
             zeros, ones = (int((labels == value).sum()) for value in (0, 1))
@@ -109,16 +100,14 @@ class Task:
         rows = f"{counted(len(labels), 'row')} with {counted(min(len(labels), 1), 'distinct label')}"
         return f"{rows}; expected two at least"
 
-    def read(self, predicted: "Array", groups: "Array | None") -> "Predictions":
+    def read(self, predicted: Array, groups: Array | None) -> Predictions:
         """The forms that metrics read, of predictions, shape (rows,) or (rows, classes), and the group of each row."""
-        from gatehouse.metrics.metric import Predictions
-
         if not self.has_classes:
             return Predictions(predicted, groups=groups if self.output == "score" else None)
         classes = predicted >= 0.5 if self.output == "probability" else predicted.argmax(axis=1)
         return Predictions(predicted, probabilities=predicted, classes=classes)
 
-    def outcomes(self, labels: "Array", fitted_on: "Array") -> "npt.NDArray[np.int64]":
+    def outcomes(self, labels: Array, fitted_on: Array) -> Array:
         """Number of each row's outcome from 0, shape (rows,).
 
         The outcome is the class itself for two classes, the rank of the class by frequency for several (classes after
@@ -128,8 +117,6 @@ class Task:
             labels: Shape (rows,), without NaN.
             fitted_on: Labels for the frequencies and the median, shape (fitted rows,); if empty, all outcomes are 0.
         """
-        import numpy as np
-
         if not len(fitted_on):
             return np.zeros(len(labels), np.int64)
         if self.output == "probability":
@@ -194,13 +181,11 @@ def task_of_loss(loss: str) -> Task:
     return {name: task for task in TASKS.values() for name in task.losses}[loss]
 
 
-def are_usable(predicted: "Array", output: Output) -> "Mask":
+def are_usable(predicted: Array, output: Output) -> Array:
     """Which predictions, shape (rows,) or (rows, classes), are as in `EXPECTED`, shape (rows,); NaN never is."""
-    import numpy as np
-
     if output in ("prediction", "score"):
         return np.isfinite(predicted)
-    shares: Mask = (predicted >= 0) & (predicted <= 1)
+    shares: Array = (predicted >= 0) & (predicted <= 1)
     if output == "probability":
         return shares
     return np.asarray(shares.all(axis=1) & (abs(predicted.sum(axis=1) - 1) < _ROUNDING))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.data.splitting.parts import divided_set, read_part
-from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions

@@ -18,7 +18,7 @@ from scipy.special import gammaincc
 from scipy.stats import false_discovery_control
 
 from gatehouse.data.distances import HISTOGRAM_DISTANCES, kolmogorov_smirnov, wasserstein
-from gatehouse.metrics.arithmetic.intervals import holm
+from gatehouse.metrics.arithmetic import holm
 
 _DIGITS = 9
 TITLES = {

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
-from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import objective_of
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws

@@ -99,7 +99,11 @@ class LabelDriftSpec(Spec):
 class PerformanceSpec(Spec):
     """Performance on labels that have become known, compared with the champion's value at its gate."""
 
-    metric: str = Field("", description="A metric of the task; empty for the one that the gate compares models by.")
+    metric: str = Field(
+        "",
+        description="A metric of the task, or one of your own, `package.module:name`; empty for "
+        "the one that the gate compares models by.",
+    )
     max_decay: float = Field(0.05, ge=0.0, description="How much worse it may be, as a share of the value at the gate.")
     samples: int = Field(200, ge=20, le=10_000, description="Resamples of the rows, for the interval.")
     resample_by: str = Field(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.rows import Comparison, MonitorRequest, Scored, predicted, read_rows
 from gatehouse.monitoring.spec import DataDriftSpec, PerformanceSpec
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.reference import Reference
@@ -37,7 +38,12 @@ class MonitorResult(StageModel):
     warnings: tuple[str, ...] = ()
 
 
-@stage("monitor", title="Compare with the champion's data", pages={"drift-reports": "gatehouse.monitoring.report:page"})
+@stage(
+    "monitor",
+    title="Compare with the champion's data",
+    pages={"drift-reports": "gatehouse.monitoring.report:page"},
+    outside=lambda request: builder_code(request.spec.performance.metric if request.spec.performance else ""),
+)
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Check the newest rows against those of a champion, or of any table; the artifact holds `drift.json`.
 

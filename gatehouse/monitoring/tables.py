@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.labelled_scores import LabelSpec, column_of, labels_of, named_classes, scores_of
-from gatehouse.evaluation.publication import require_usable
-from gatehouse.metrics.arithmetic.intervals import NORMAL
+from gatehouse.evaluation.result import require_usable
+from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Array
 from gatehouse.metrics.tasks import TASKS

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from gatehouse.errors import GatehouseError
-from gatehouse.metrics.catalogue import metric_named, metrics
+from gatehouse.metrics.catalogue import METRICS
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
 from gatehouse.registry.stage import RegisterResult
@@ -100,7 +100,7 @@ def _value(metric: str, value: float | None) -> str:
     """A metric as text; the metric may be of an earlier version, which had others."""
     if value is None:
         return ""
-    return metric_named(metric).text(value) if metric in metrics() else f"{value:.4g}"
+    return METRICS[metric].text(value) if metric in METRICS else f"{value:.4g}"
 
 
 def _plain(text: str) -> str:

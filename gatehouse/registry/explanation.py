@@ -1,7 +1,7 @@
 """Lists registered versions, and explains one: seven answers, history, numbers, and the lineage as a graph."""
 
 from gatehouse.errors import ErasedArtifactError, MissingArtifactError
-from gatehouse.metrics.catalogue import metric_named, metrics
+from gatehouse.metrics.catalogue import METRICS
 from gatehouse.metrics.judging import objective_of
 from gatehouse.registry.answers import Answer, provenance_of, seven_answers
 from gatehouse.registry.ledger import Ledger, model_names
@@ -151,7 +151,7 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
         intervals = store.read_json(evaluation, "uncertainty.json")["intervals"].get("candidate", {})
     numbers = []
     for name in sorted(values, key=lambda name: name != objective):
-        has_interval = name not in metrics() or metric_named(name).has_interval  # Earlier versions had other metrics.
+        has_interval = name not in METRICS or METRICS[name].has_interval  # Earlier versions had other metrics.
         low, high = (intervals.get(name) if has_interval else None) or (None, None)
         numbers.append(Number(name=name, value=float(values[name]), low=low, high=high))
     return tuple(numbers)

@@ -1,7 +1,7 @@
 """Judges every recorded candidate of a name by another policy, from the evaluations in the store."""
 
 from gatehouse.errors import MissingArtifactError
-from gatehouse.evaluation.recorded import NOT_KNOWN, Rejudged, rejudged
+from gatehouse.evaluation.recorded import NOT_KNOWN, Retried, verdict_by
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.naming import VersionName
 from gatehouse.store.stage import StageModel
@@ -40,9 +40,9 @@ def tried(store: ArtifactStore, policy: GatePolicy, candidates: VersionName) -> 
         if candidates.number not in (0, number):
             continue
         try:
-            again = rejudged(store, evaluation, policy)
+            again = verdict_by(store, evaluation, policy)
         except MissingArtifactError as error:
-            again = Rejudged(NOT_KNOWN, (), (), (f"anything: {error}",))
+            again = Retried(NOT_KNOWN, (), (), (f"anything: {error}",))
         trials.append(
             PolicyTrial(
                 version=number,

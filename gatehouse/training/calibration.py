@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gatehouse.metrics.arithmetic.elementary import exponential, logarithm, logistic, softmax
+from gatehouse.metrics.arithmetic import exponential, logarithm, logistic, softmax
 from gatehouse.metrics.curves import taken_above
 from gatehouse.training.model_spec import (
     CalibrationError,

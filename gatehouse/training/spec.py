@@ -21,14 +21,12 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.strict import models_in
-from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.metrics.catalogue import ALIASES, NAMES
+from gatehouse.metrics.catalogue import metric_problem
 from gatehouse.metrics.tasks import TASKS, Task, task_of_loss
 from gatehouse.store.identity import Spec, operational
 from gatehouse.training.model_spec import (
     EXPECTED,
     MODELS,
-    BuilderSpec,
     NetworkSpec,
     TabularMlpSpec,
     XGBoostSpec,
@@ -186,7 +184,11 @@ class BoostingSpec(Spec):
 
 
 class _EarlyStopping(Spec):
-    metric: str = Field("", description="Validation metric that early stopping watches; empty for the loss itself.")
+    metric: str = Field(
+        "",
+        description="Validation metric that early stopping watches, also one of your own, `package.module:name`; "
+        "empty for the loss itself.",
+    )
     least_gain: float = Field(0.0, ge=0.0, description="Smallest improvement that counts.")
     refit: int = Field(
         0,
@@ -375,11 +377,8 @@ def _metric_problems(metric: str, loss: LossSpec) -> list[str]:
     task = task_of_loss(loss.kind)
     if metric in ("", task.losses[loss.kind], *task.watched):
         return []
-    metrics = dict.fromkeys([task.losses[loss.kind], *NAMES[task.name]])
-    if metric in metrics:
-        return []
-    meant = nearest(metric, metrics, synonyms=ALIASES)
-    return [f"stopping.metric: the loss {loss.kind} gives {', '.join(metrics)}, not {metric}{meant}"]
+    problem = metric_problem(metric, task.name)
+    return [f"stopping.metric: the loss {loss.kind} gives {task.losses[loss.kind]}, and {problem}"] if problem else []
 
 
 def setting_names(group: type[BaseModel]) -> Iterator[str]:
@@ -524,6 +523,6 @@ def task_of(spec: TrainSpec) -> Task:
     return task_of_loss(spec.loss.kind)
 
 
-def builder_of(spec: TrainSpec) -> str:
-    """`package.module:builder` of a network of your own; empty for a built-in model."""
-    return spec.model.architecture if isinstance(spec.model, BuilderSpec) else ""
+def own_names(spec: TrainSpec) -> tuple[str, ...]:
+    """A network and a metric of your own, `package.module:name`, without those of Gatehouse."""
+    return tuple(name for name in (spec.model.architecture, spec.stopping.metric) if ":" in name)

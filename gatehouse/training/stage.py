@@ -16,7 +16,7 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, builder_of
+from gatehouse.training.spec import NetworkTraining, TrainSpec, beginning, own_names
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class TrainResult(StageModel):
     title="Train the candidate",
     effects=Effects(memo=True, why="Writes checkpoints to the scratch folder, and resumes from them."),
     pages={"models": "gatehouse.training.report:page"},
-    outside=lambda request: builder_code(builder_of(request.spec)),
+    outside=lambda request: builder_code(*own_names(request.spec)),
     tracked="model",
 )
 def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
@@ -100,7 +100,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
         spool = open_spool(store, key, name, directory / METRICS, params=params, inputs=inputs)
         minutes = spec.operation.timeout_minutes
-        job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, builder=builder_of(spec))
+        job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, own=own_names(spec))
         # Until the model is published, any error is recorded as the reason why the run has none.
         with shipped_live(store, spool, live=request.live, sampled=not where.remote):
             with followed(spool):

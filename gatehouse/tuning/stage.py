@@ -20,7 +20,7 @@ from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.stage import Effects, Stage, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import cost_here
-from gatehouse.training.spec import TrainSpec, own_metric, settings_of
+from gatehouse.training.spec import TrainSpec, own_metric, own_names, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
 from gatehouse.tuning.trial import TrialData, words
@@ -75,13 +75,13 @@ class TuneResult(StageModel):
 
 
 def _builders(request: TuneRequest) -> str:
-    """Digest of the builders of the base and of all models in the search."""
+    """Digest of the code of a project's own: of the base, and of all models in the search."""
     chosen = [  # A choice is a whole model, or the architecture alone.
         str(choice.get("architecture", "") if isinstance(choice, dict) else choice)
         for parameter in request.spec.parameters
         for choice in (parameter.choices if parameter.name in ("model", "model.architecture") else ())
     ]
-    return builder_code(request.base.model.architecture, *chosen)
+    return builder_code(*own_names(request.base), *chosen)
 
 
 @stage(

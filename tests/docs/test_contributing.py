@@ -4,6 +4,7 @@ import re
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
-from gatehouse.evaluation.gate import Evidence, Family
+from gatehouse.evaluation import gate
+from gatehouse.evaluation.gate import Evidence
 from gatehouse.metrics.classification import ClassCounts, class_metric
 from gatehouse.reports.contents import rendered
 from gatehouse.store.manifest import FileEntry, Manifest
@@ -51,13 +53,12 @@ def test_the_stage_counts_labels_by_month_and_has_a_page(store: ArtifactStore, t
 
 
 def test_the_rule_refuses_a_model_that_is_too_large() -> None:
-    family, piece = map(_example("@family(").get, ("model_bytes", "ModelBytes"))
-    assert isinstance(family, Family) and family.policy is piece
+    rules = _example("def _model_bytes(", **vars(gate))["_model_bytes"]
     model = Manifest("models", "delays", (FileEntry("weights.safetensors", "0" * 64, 1_000),))
     evidence = Evidence(model, {}, {}, None, {}, slices_requested=False)
 
     def applied(most: int | None) -> list[str]:
-        return [f"{rule}: {rule.holds}" for rule in family.rules(piece(max_model_bytes=most), evidence)]
+        return [f"{rule}: {rule.holds}" for rule in rules(SimpleNamespace(max_model_bytes=most), evidence)]
 
     assert applied(None) == []
     assert applied(1_000) == ["model bytes: expected at most 1,000 bytes, found 1,000 bytes: True"]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gatehouse.evaluation.rules.champion import ChampionRule
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, evaluate
+from gatehouse.evaluation.result import EvaluateResult
+from gatehouse.evaluation.spec import ChampionRule, EvaluationSpec, GatePolicy
+from gatehouse.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import performance
 from tests.evaluation.candidates import publish_model

@@ -12,12 +12,12 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws, percentiles
 from gatehouse.evaluation.bootstrap import compared as compare
+from gatehouse.evaluation.evaluating import uncertainty_of
 from gatehouse.evaluation.gate import Comparison
-from gatehouse.evaluation.judgement import uncertainty_of
 from gatehouse.evaluation.report import estimate
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import EvaluateRequest, units_of
-from gatehouse.metrics.arithmetic.intervals import holm
+from gatehouse.metrics.arithmetic import holm
 from gatehouse.metrics.catalogue import metric_named, metrics_for
 from gatehouse.metrics.classification import calibration_error, calibration_error_debiased
 from gatehouse.metrics.metric import Metric, all_on_draws
@@ -88,9 +88,9 @@ def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
     units = Units("plane", 60, np.repeat(np.arange(60), 10))
     models = {"candidate": BINARY.read(probabilities, None)}
     spec = EvaluationSpec(bootstrap_samples=200)
-    result, _ = uncertainty_of(BINARY, labels, models, units, spec)
+    result, _ = uncertainty_of(metrics_for("binary"), labels, models, units, spec)
     assert (result.unit, result.units, result.samples) == ("plane", 60, 200)
-    alone, _ = uncertainty_of(BINARY, labels, models, Units("row", 600), spec)
+    alone, _ = uncertainty_of(metrics_for("binary"), labels, models, Units("row", 600), spec)
     wide, narrow = (entry.intervals["candidate"]["log_loss"] for entry in (result, alone))
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 

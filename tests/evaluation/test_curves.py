@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.evaluation.curves import POINTS, Curves
-from gatehouse.evaluation.curves import curves_of as curves_named
+from gatehouse.evaluation.evaluating import POINTS, Curves
+from gatehouse.evaluation.evaluating import curves_of as curves_named
 from gatehouse.metrics.classification import roc_auc
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY

@@ -10,9 +10,9 @@ from scipy.stats import beta
 
 from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.fairness import fairness_of
-from gatehouse.evaluation.gate import Evidence, Rule, judge, verdict_of
+from gatehouse.evaluation.gate import Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName, group_measures_of
-from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
@@ -203,7 +203,7 @@ def _judged(bounds: dict[GroupMeasureName, float], fairness: Fairness | None) ->
     policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={}, fairness={"carrier": bounds})
     measured = {"carrier": fairness} if fairness else {}
     evidence = Evidence(MODEL, {}, {}, None, {}, False, fairness=measured)
-    return judge(policy.resolved(profile_of(TASKS["binary"])), evidence)
+    return applied_rules(policy.resolved(profile_of(TASKS["binary"])), evidence)
 
 
 ALIKE = tuple(Group(f"carrier={name}", 900, "", {}) for name in "ab")
@@ -252,10 +252,10 @@ def test_an_evaluation_holds_it_and_the_page_the_summary_and_another_policy_read
     assert "fairness by carrier: equal opportunity difference 0." in result.summary
     html = page(judged_bench.store, result.evaluation)
     assert "by carrier, of 3 groups" in html and "True positive rate of the candidate by origin" in html
-    lenient = rejudged(judged_bench.store, result.evaluation, LENIENT)
+    lenient = verdict_by(judged_bench.store, result.evaluation, LENIENT)
     assert lenient.verdict == "pass"
-    assert rejudged(judged_bench.store, result.evaluation, policy).broken == result.reasons
+    assert verdict_by(judged_bench.store, result.evaluation, policy).broken == result.reasons
     plain = judged_bench.evaluate(judged_bench.models["good"], judged_bench.models["bad"])
-    assert rejudged(judged_bench.store, plain.evaluation, policy).not_measured == (
+    assert verdict_by(judged_bench.store, plain.evaluation, policy).not_measured == (
         "fairness carrier equal_opportunity_difference",
     )

@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from gatehouse.evaluation.gate import LEAST_UNITS, Evidence, FittedTestRows, Origins, Rule, TestSize, judge, verdict_of
+from gatehouse.evaluation.gate import (
+    LEAST_UNITS,
+    Evidence,
+    FittedTestRows,
+    Origins,
+    RowCounts,
+    Rule,
+    applied_rules,
+    verdict_of,
+)
 from gatehouse.evaluation.group_measures import Fairness, Group
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.judging import profile_of
@@ -19,7 +28,9 @@ def named(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Ru
     evidence: dict[str, Any] = {"candidate": GOOD, "baseline": BASELINE, "comparison": BETTER}
     evidence |= {"slices": {"roc_auc": {"a": 0.7}}, "slices_requested": True}
     (rule,) = (
-        r for r in judge(policy.resolved(profile_of(BINARY)), Evidence(MODEL, **evidence | changes)) if r.name == name
+        r
+        for r in applied_rules(policy.resolved(profile_of(BINARY)), Evidence(MODEL, **evidence | changes))
+        if r.name == name
     )
     return rule
 
@@ -84,26 +95,26 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
 @pytest.mark.parametrize(
     ("counted", "fields", "verdict", "counts", "holds"),
     [
-        (TestSize(100, rarer=20), {}, "refused", "100 and 20", True),
-        (TestSize(99, rarer=40), {}, "inconclusive", "99 and 40", False),
-        (TestSize(4, rarer=2), {}, "inconclusive", "4 and 2", False),
-        (TestSize(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2", True),
-        (TestSize(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2", False),
-        (TestSize(5_000, rarer=19), {}, "inconclusive", "5,000 and 19", False),
-        (TestSize(99), {}, "inconclusive", "99", False),
-        (TestSize(20, groups=True), {}, "refused", "20", True),
-        (TestSize(19, groups=True), {}, "inconclusive", "19", False),
+        (RowCounts(100, rarer=20), {}, "refused", "100 and 20", True),
+        (RowCounts(99, rarer=40), {}, "inconclusive", "99 and 40", False),
+        (RowCounts(4, rarer=2), {}, "inconclusive", "4 and 2", False),
+        (RowCounts(4, rarer=2), {"least_test_rows": 4, "least_rarer_rows": 2}, "refused", "4 and 2", True),
+        (RowCounts(4, rarer=2), {"rules": {"test rows": {"severity": "warn"}}}, "refused", "4 and 2", False),
+        (RowCounts(5_000, rarer=19), {}, "inconclusive", "5,000 and 19", False),
+        (RowCounts(99), {}, "inconclusive", "99", False),
+        (RowCounts(20, groups=True), {}, "refused", "20", True),
+        (RowCounts(19, groups=True), {}, "inconclusive", "19", False),
     ],
 )
 def test_no_verdict_comes_of_fewer_rows_than_it_needs(
-    counted: TestSize, fields: dict[str, Any], verdict: str, counts: str, holds: bool
+    counted: RowCounts, fields: dict[str, Any], verdict: str, counts: str, holds: bool
 ) -> None:
     fields = {"bars": {"roc_auc": {"min": 0.99}}, "champion": {}} | fields
     rule = named("test rows", fields, counted=counted)
     assert (rule.observed, rule.holds) == (counts, holds)
     policy = GatePolicy.model_validate(fields).resolved(profile_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
-    assert verdict_of(judge(policy, evidence)) == verdict
+    assert verdict_of(applied_rules(policy, evidence)) == verdict
 
 
 def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:

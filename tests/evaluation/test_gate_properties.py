@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.evaluation.bootstrap import compared
-from gatehouse.evaluation.gate import Evidence, Terms, judge, verdict_of
-from gatehouse.evaluation.rules.bars import Bar
-from gatehouse.evaluation.rules.champion import ChampionRule
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.gate import Evidence, applied_rules, verdict_of
+from gatehouse.evaluation.spec import Bar, ChampionRule, GatePolicy, Terms
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
@@ -75,7 +73,7 @@ def _warns(policy: GatePolicy, rule: str) -> bool:
 
 @given(TRIED, EVIDENCE)
 def test_the_gate_is_the_naive_one(policy: GatePolicy, evidence: Evidence) -> None:
-    rules = judge(policy.resolved(profile_of(BINARY)), evidence)
+    rules = applied_rules(policy.resolved(profile_of(BINARY)), evidence)
     expected = _broken_by_hand(policy, evidence)
     assert {rule.name for rule in rules if not rule.holds} == expected
     assert {rule.name for rule in rules if rule.warns} == {name for name in expected if _warns(policy, name)}
@@ -83,7 +81,7 @@ def test_the_gate_is_the_naive_one(policy: GatePolicy, evidence: Evidence) -> No
 
 @given(TRIED, EVIDENCE)
 def test_no_model_passes_that_breaks_a_rule_which_refuses(policy: GatePolicy, evidence: Evidence) -> None:
-    rules = judge(policy.resolved(profile_of(BINARY)), evidence)
+    rules = applied_rules(policy.resolved(profile_of(BINARY)), evidence)
     refusing = {name for name in _broken_by_hand(policy, evidence) if not _warns(policy, name)}
     assert (verdict_of(rules) == "pass") == (not refusing)
 
@@ -96,7 +94,7 @@ def test_a_metric_that_is_nan_or_missing_keeps_no_rule(metric: str, evidence: Ev
     policy = GatePolicy(
         bars={metric: Bar(min=0.0)}, must_beat_baseline=(metric,), leakage_alarm={metric: 0.5}, slices={}
     )
-    rules = judge(policy.resolved(profile_of(BINARY)), replace(evidence, candidate=values, comparison=None))
+    rules = applied_rules(policy.resolved(profile_of(BINARY)), replace(evidence, candidate=values, comparison=None))
     assert [rule.name for rule in rules if rule.holds] == []
     assert len(rules) == 3
 
@@ -106,7 +104,7 @@ def test_a_slice_that_is_nan_or_empty_keeps_no_rule(value: float | None) -> None
     slices = {} if value is None else {"a": value}
     evidence = Evidence(MODEL, {}, {}, None, {"roc_auc": slices}, True)
     policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={"roc_auc": 0.0})
-    assert verdict_of(judge(policy.resolved(profile_of(BINARY)), evidence)) == "refused"
+    assert verdict_of(applied_rules(policy.resolved(profile_of(BINARY)), evidence)) == "refused"
 
 
 LOSSES = st.lists(st.tuples(*[st.floats(0, 4)] * 3), min_size=2, max_size=12)
@@ -129,6 +127,6 @@ def test_who_is_better_on_each_row_never_does_worse_against_the_champion(
     def verdict(loss: np.ndarray) -> str:
         draws = (loss[rows].mean(axis=1), champion[rows].mean(axis=1))
         result = compared(metric_named("log_loss"), float(loss.mean()), float(champion.mean()), draws, 0.95)
-        return verdict_of(judge(policy, Evidence(MODEL, {}, {}, result, {}, False)))
+        return verdict_of(applied_rules(policy, Evidence(MODEL, {}, {}, result, {}, False)))
 
     assert (verdict(better) == "pass") >= (verdict(candidate) == "pass")

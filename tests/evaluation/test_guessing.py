@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled, shuffles
-from gatehouse.evaluation.gate import Comparison, Evidence, Rule, verdict_of
-from gatehouse.evaluation.rules.guessing import Guessing, guessing
+from gatehouse.evaluation.gate import Comparison, Evidence, Rule, applied_rules, verdict_of
+from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
 from gatehouse.metrics.tasks import TASKS
@@ -20,9 +20,14 @@ BLIND = ("calibration_error", "calibration_error_debiased", "precision_at_10")
 """Metrics that the level of predictions decides, or that no order of ten rows changes."""
 
 
-def _rule(worst: float, best: float, units: int | None = None, policy: Guessing | None = None) -> list[Rule]:
+def _rule(worst: float, best: float, units: int | None = None, policy: GatePolicy | None = None) -> list[Rule]:
     result = Comparison("log_loss", 0.5, 0.5 - (worst + best) / 2, (worst + best) / 2, worst, best, units=units)
-    return list(guessing.rules(policy or Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=result)))
+    return _guessed(result, policy)
+
+
+def _guessed(result: Comparison, policy: GatePolicy | None = None) -> list[Rule]:
+    evidence = Evidence(MODEL, {}, {}, None, {}, False, guessing=result)
+    return [rule for rule in applied_rules(policy or GatePolicy(), evidence) if rule.name.startswith("guessing")]
 
 
 @pytest.mark.parametrize(
@@ -70,8 +75,7 @@ def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> 
     guessed, shuffled = on_shuffled(metric, labels, predictions, units, 100, 7)
     drawn = on_draws([DrawnMetrics(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
     result = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
-    (rule,) = guessing.rules(Guessing(), Evidence(MODEL, {}, {}, None, {}, False, guessing=result))
-    return verdict_of((rule,))
+    return verdict_of(tuple(_guessed(result)))
 
 
 @pytest.mark.parametrize(("task", "name"), [(task, name) for task in TASKS for name in metrics_for(task)])

@@ -13,7 +13,7 @@ from sklearn import metrics as reference
 from gatehouse.components import evaluate
 from gatehouse.data.splitting.parts import UnusablePartError
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.publication import ScoringError
+from gatehouse.evaluation.result import ScoringError
 from gatehouse.store.store import ArtifactStore
 from tests.components import call
 

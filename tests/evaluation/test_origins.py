@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gatehouse.evaluation.evidence import origins_of
-from gatehouse.evaluation.gate import Evidence, Origins, judge
-from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.gate import Evidence, Origins, applied_rules
+from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.evaluation.stage import evaluate
@@ -24,7 +24,9 @@ ORIGINS = Origins(age_days=30.0, psi={"wind": 0.1, "distance": 0.2})
 def _outcomes(fields: dict[str, Any], origins: Origins | None) -> list[tuple[str, bool, bool]]:
     """Name, whether it holds and whether it cannot be told, of each rule."""
     policy = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}, **fields})
-    rules = judge(policy.resolved(profile_of(BINARY)), Evidence(MODEL, {}, {}, None, {}, False, origins=origins))
+    rules = applied_rules(
+        policy.resolved(profile_of(BINARY)), Evidence(MODEL, {}, {}, None, {}, False, origins=origins)
+    )
     return [(rule.name, rule.holds, rule.inconclusive) for rule in rules]
 
 
@@ -109,7 +111,7 @@ def test_the_gate_refuses_old_data_and_drift_and_another_policy_says_the_same(ju
     before = evaluate(request.model_copy(update={"policy": LENIENT}), store)
     assert before.verdict == "pass"
     assert "training age, drift, lineage: the policy asks for none of it" in page(store, before.evaluation)
-    assert rejudged(store, before.evaluation, policy).broken == result.reasons
+    assert verdict_by(store, before.evaluation, policy).broken == result.reasons
 
 
 def test_a_lineage_that_leads_to_all_of_it_is_complete(store: ArtifactStore) -> None:

@@ -5,13 +5,8 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.gate import Terms
-from gatehouse.evaluation.recorded import rejudged
-from gatehouse.evaluation.rules.bars import Bar
-from gatehouse.evaluation.rules.champion import ChampionRule
-from gatehouse.evaluation.rules.cost import CostBounds
-from gatehouse.evaluation.rules.regressions import RegressionRule
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.recorded import verdict_by
+from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, GatePolicy, RegressionRule, Terms
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, Bench
@@ -35,7 +30,7 @@ def test_it_says_what_an_evaluation_under_that_policy_says(judged_bench: Bench, 
     bad, good = judged_bench.models["bad"], judged_bench.models["good"]
     before = judged_bench.evaluate(bad, champion=good)
     anew = judged_bench.evaluate(bad, champion=good, policy=policy)
-    result = rejudged(judged_bench.store, before.evaluation, policy)
+    result = verdict_by(judged_bench.store, before.evaluation, policy)
     assert (result.verdict, result.broken, result.not_measured) == (anew.verdict, anew.reasons, ())
     assert result.warnings == tuple(text for text in anew.warnings if not text.startswith("rules."))
 
@@ -78,12 +73,12 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
             "cost": CostBounds(latency_ms=1e9, memory_mb=1.0),
         }
     )
-    result = rejudged(*recorded(forget), policy)
+    result = verdict_by(*recorded(forget), policy)
     assert (result.verdict, result.broken) == ("not known", ())
     names = ("bar brier", "baseline brier", "champion log_loss", "regressions", "slices brier", "memory")
     assert result.not_measured == names
     alarmed = policy.model_copy(update={"leakage_alarm": {"roc_auc": 0.501}})
-    assert rejudged(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
+    assert verdict_by(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
 
 
 def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,20 +86,20 @@ def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monke
     evaluation = judged_bench.evaluate(good).evaluation
     for most, verdict in ((1e9, "pass"), (1e-9, "refused")):
         policy = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
-        result = rejudged(judged_bench.store, evaluation, policy)
+        result = verdict_by(judged_bench.store, evaluation, policy)
         assert (result.verdict, result.not_measured) == (verdict, ())
     monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
-    result = rejudged(judged_bench.store, evaluation, policy)
+    result = verdict_by(judged_bench.store, evaluation, policy)
     assert (result.verdict, result.not_measured) == ("not known", ("latency",))
 
 
 @pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
 def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
     requested = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
-    result = rejudged(*recorded(lambda files: None), requested)
+    result = verdict_by(*recorded(lambda files: None), requested)
     assert (result.verdict, result.not_measured) == ("not known", ("guessing",))
 
 
 def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
-        rejudged(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))
+        verdict_by(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))

@@ -11,12 +11,11 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.evidence import unseen_part
-from gatehouse.evaluation.gate import DataCheck, Evidence, FittedTestRows, Terms, judge, verdict_of
-from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.gate import DataCheck, Evidence, FittedTestRows, applied_rules, verdict_of
+from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
-from gatehouse.evaluation.rules.bars import Bar
-from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.metrics.catalogue import measure
+from gatehouse.evaluation.spec import Bar, GatePolicy, Terms
+from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.manifest import Column
@@ -163,10 +162,10 @@ def test_too_few_rows_are_inconclusive_and_unreadable_lineage_refuses(
     policy = GatePolicy(bars={"roc_auc": Bar(min=bar)}).resolved(profile_of(BINARY))
     checks = (DataCheck("validation", check, ()),)
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, checks, seen=seen)
-    assert verdict_of(judge(policy, evidence)) == verdict
+    assert verdict_of(applied_rules(policy, evidence)) == verdict
     policy = policy.model_copy(update={"rules": {"unseen rows": Terms(severity="warn")}})
     expected = "refused" if bar == 0.99 or check == "fail" else "pass"
-    assert verdict_of(judge(policy, evidence)) == expected
+    assert verdict_of(applied_rules(policy, evidence)) == expected
 
 
 def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Bench) -> None:
@@ -178,7 +177,8 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     part = read_part(store, training_set, judged_bench.split, "test", BINARY).take(np.arange(1400))
     for model, item in ((judged_bench.models["good"], result.metrics), (champion, result.champion_metrics)):
         predicted = Predictor.load(store, model).predict(part.table)
-        assert item == measure("binary", part.labels, BINARY.read(predicted, None))
+        read = BINARY.read(predicted, None)
+        assert item == {name: metric.measure(part.labels, read) for name, metric in metrics_for("binary").items()}
     assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1400
     reported = (
         "seen rows: the champion was fitted on 100 of the 1,500 test rows; these were taken out, and 1,400 are left"
@@ -189,5 +189,5 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "transient": False, "unread": []}
     assert reported in page(store, result.evaluation)
     more = LENIENT.model_copy(update={"least_unseen_rows": 1401})
-    assert rejudged(store, result.evaluation, LENIENT).verdict == "pass"
-    assert rejudged(store, result.evaluation, more).verdict == "inconclusive"
+    assert verdict_by(store, result.evaluation, LENIENT).verdict == "pass"
+    assert verdict_by(store, result.evaluation, more).verdict == "inconclusive"

@@ -9,15 +9,13 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.baseline.stage import BaselineRequest, fit_baseline
-from gatehouse.evaluation.gate import Terms
+from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
 from gatehouse.evaluation.presentation import markdown
 from gatehouse.evaluation.report import page
-from gatehouse.evaluation.rules.bars import Bar
-from gatehouse.evaluation.rules.champion import ChampionRule
-from gatehouse.evaluation.rules.cost import CostBounds
-from gatehouse.evaluation.stage import ScoringError, SelfComparisonError, evaluate
-from gatehouse.metrics.catalogue import measure
+from gatehouse.evaluation.result import ScoringError
+from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, Terms
+from gatehouse.evaluation.stage import SelfComparisonError, evaluate
+from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
@@ -33,7 +31,8 @@ def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench)
     part = read_part(judged_bench.store, judged_bench.training_set, judged_bench.split, "test", BINARY)
     for model, entry in ((bad, result.metrics), (good, result.champion_metrics)):
         predicted = Predictor.load(judged_bench.store, model).predict(part.table)
-        assert entry == measure("binary", part.labels, BINARY.read(predicted, None))
+        read = BINARY.read(predicted, None)
+        assert entry == {name: metric.measure(part.labels, read) for name, metric in metrics_for("binary").items()}
     swapped = judged_bench.evaluate(good, champion=bad)
     assert (swapped.metrics, swapped.champion_metrics) == (result.champion_metrics, result.metrics)
     assert result.metrics != result.champion_metrics

@@ -11,8 +11,9 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.integration.spec import FAIL, FILE, NOT_CHECKED
-from gatehouse.evaluation.recorded import rejudged
-from gatehouse.evaluation.stage import EvaluateResult, evaluate
+from gatehouse.evaluation.recorded import verdict_by
+from gatehouse.evaluation.result import EvaluateResult
+from gatehouse.evaluation.stage import evaluate
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.exemption import rules_of
 from gatehouse.store.canonical import canonical_json
@@ -49,7 +50,7 @@ def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
     result = _evaluated(judged_bench, _suite(judged_bench), STRICT)
     assert (result.verdict, result.warnings) == ("pass", ("integration: a: b (not checked)",))
     assert "integration" in {rule.name for rule in rules_of(judged_bench.store, result.evaluation)}
-    assert rejudged(judged_bench.store, result.evaluation, STRICT).verdict == "pass"
+    assert verdict_by(judged_bench.store, result.evaluation, STRICT).verdict == "pass"
 
 
 @pytest.mark.parametrize(
@@ -61,13 +62,13 @@ def test_a_suite_that_failed_or_that_the_evaluation_contradicts_refuses(
     evaluated = _evaluated(judged_bench, _suite(judged_bench, **suite))
     assert evaluated.verdict == "refused" and reason in evaluated.reasons[0]
     assert verdict_of(rules_of(judged_bench.store, evaluated.evaluation)) == "refused"
-    assert rejudged(judged_bench.store, evaluated.evaluation, LENIENT).verdict == "refused"
+    assert verdict_by(judged_bench.store, evaluated.evaluation, LENIENT).verdict == "refused"
 
 
 def test_a_rule_on_a_suite_that_was_not_run_was_not_measured(judged_bench: Bench) -> None:
     evaluated = _evaluated(judged_bench, "")
     asks = STRICT.model_copy(update={"require_online": True})
-    names = rejudged(judged_bench.store, evaluated.evaluation, asks).not_measured
+    names = verdict_by(judged_bench.store, evaluated.evaluation, asks).not_measured
     assert (evaluated.verdict, names) == ("pass", ("integration", "integration online"))
 
 

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.recorded import rejudged
+from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
+from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
-from gatehouse.evaluation.stage import EvaluateRequest, EvaluateResult, by_class, evaluate
+from gatehouse.evaluation.stage import EvaluateRequest, by_class, evaluate
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.store.store import ArtifactStore
@@ -95,7 +96,7 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
     assert any(reason.startswith(f"baseline {objective}") for reason in refused.reasons)
     for rows, groups, verdict in ((500, 50, "refused"), (501, 51, "inconclusive")):
         policy = GatePolicy(least_test_rows=rows, least_test_groups=groups)
-        assert rejudged(bench.store, refused.evaluation, policy).verdict == verdict
+        assert verdict_by(bench.store, refused.evaluation, policy).verdict == verdict
 
 
 @pytest.mark.parametrize(

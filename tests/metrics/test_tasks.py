@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from gatehouse.metrics.arithmetic.intervals import NORMAL, wilson
+from gatehouse.metrics.arithmetic import NORMAL, wilson
 from gatehouse.metrics.catalogue import is_minimized, metrics_for
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY, MULTICLASS, REGRESSION, TASKS, Output, are_usable, task_of_loss

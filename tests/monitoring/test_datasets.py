@@ -12,7 +12,7 @@ from kfp import dsl
 from gatehouse import components
 from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.publication import ScoringError
+from gatehouse.evaluation.result import ScoringError
 from gatehouse.monitoring.report import numbers_of
 from gatehouse.monitoring.rows import MonitorRequest
 from gatehouse.monitoring.scoring_stage import ScoreRequest, score

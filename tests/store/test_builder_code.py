@@ -63,7 +63,7 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
 
 
 def test_another_builder_is_another_program_to_a_pod(package: Path) -> None:
-    job = JobRecord(PROGRAM, BUILDER, program_code(PROGRAM, BUILDER), "", 0)
-    assert job.code == program_code(PROGRAM, BUILDER)
+    job = JobRecord(PROGRAM, (BUILDER,), program_code(PROGRAM, [BUILDER]), "", 0)
+    assert job.code == program_code(PROGRAM, [BUILDER])
     (package / "wide.py").write_text("tanh")
-    assert job.code != program_code(PROGRAM, BUILDER)
+    assert job.code != program_code(PROGRAM, [BUILDER])

@@ -11,11 +11,11 @@ from gatehouse.training.spec import (
     NetworkTraining,
     TreesTraining,
     beginning,
-    builder_of,
     changed,
     has_setting,
     operation_of,
     own_metric,
+    own_names,
     run_as,
     settings_of,
     train_spec,
@@ -91,7 +91,7 @@ def test_the_architecture_says_which_settings_there_are() -> None:
     assert isinstance(boosted, TreesTraining)
     assert (boosted.stopping.rounds, boosted.optimizer.learning_rate, boosted.parallelism.processes) == (300, 0.1, 1)
     own = train_spec({"model": {"architecture": "mine.nets:build", "options": {"depth": 3}}})
-    assert builder_of(own) == "mine.nets:build" and builder_of(boosted) == ""
+    assert own_names(own) == ("mine.nets:build",) and own_names(boosted) == ()
     assert [own_metric(network(loss="huber")), own_metric(trees(metric="roc_auc"))] == ["huber", "roc_auc"]
     assert has_setting("xgboost", "optimizer.learning_rate") and not has_setting("xgboost", "optimizer.warmup")
     models = [name for name in MODELS if has_setting(name, "model.dropout")]

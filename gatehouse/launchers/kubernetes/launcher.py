@@ -87,7 +87,7 @@ class ClusterLauncher:
         for name in (RESULT, WEIGHTS, FAILURE, LOCATION):
             (job.directory / name).unlink(missing_ok=True)
         with uploaded_inputs(self._store, job.directory) as inputs:
-            digest = job_digest(inputs, program_code(job.program, job.builder))
+            digest = job_digest(inputs, program_code(job.program, job.own))
             name = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), job.directory.name, digest])[:16]}"
             self._owned[job.directory] = owned = OwnedJob(self._api, self._path, name, digest)
             log, named = job.directory / LOG, self._launch.nodes > 1

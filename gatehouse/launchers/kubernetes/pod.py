@@ -218,9 +218,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
     """Fetch, train and report; returns the exit code of the wrapper."""
     record = fetch_inputs(store, arguments.folder, arguments.record, directory)
-    if record.code != (code := program_code(record.program, record.builder)):
+    if record.code != (code := program_code(record.program, record.own)):
         raise WrongImageError(
-            "The pod's image holds another version of Gatehouse, or another builder of the model, than the launcher: "
+            "The pod's image holds another version of Gatehouse, or of your own code, than the launcher: "
             f"expected {record.code[:12]}, found {code[:12]}. Give the job the image of the task that launches it."
         )
     os.environ |= {CHECKPOINT_STORE: arguments.store, CHECKPOINT_NAME: record.digest}

@@ -54,10 +54,10 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The facts that a pod needs about its job: program, builder, their digest `code`, and the digest of code and files."""
+    """The facts that a pod needs about its job: program, own code of the user, their digest, and that of all files."""
 
     program: str
-    builder: str
+    own: tuple[str, ...]
     code: str
     digest: str
     restarts: int
@@ -68,14 +68,14 @@ def job_digest(inputs: Inputs, code: str) -> str:
     return digest_of([[asdict(entry) for entry in inputs], code])
 
 
-def program_code(program: str, builder: str) -> str:
-    """Digest of a job's program and builder on this machine."""
-    return digest_of([code_digest(program), builder_code(builder)])
+def program_code(program: str, own: Sequence[str]) -> str:
+    """Digest on this machine of a job's program, and of the user's own code that it calls."""
+    return digest_of([code_digest(program), builder_code(*own)])
 
 
 def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: TrainingJob, **about: Any) -> str:
     """Write the record of a job; returns its SHA-256, by which pods verify it."""
-    program = {"program": job.program, "builder": job.builder, "code": program_code(job.program, job.builder)}
+    program = {"program": job.program, "own": job.own, "code": program_code(job.program, job.own)}
     body = {"inputs": [asdict(entry) for entry in inputs], "about": about, "restarts": job.restarts} | program
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
@@ -93,7 +93,7 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
     inputs = tuple(FileEntry(**entry) for entry in body["inputs"])
     _fetch(store, folder, inputs, directory)
     digest = job_digest(inputs, body["code"])
-    return JobRecord(body["program"], body["builder"], body["code"], digest, body["restarts"])
+    return JobRecord(body["program"], tuple(body["own"]), body["code"], digest, body["restarts"])
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:

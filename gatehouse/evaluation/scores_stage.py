@@ -1,4 +1,4 @@
-"""The judge stage: judges predictions for labelled rows, whatever made them."""
+"""The stage that measures scores for labelled rows, whatever made them, and judges them by the policy."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.publication import CandidateFacts, EvaluateResult, publish_evaluation, require_usable
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.result import EvaluateResult, require_usable
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy, own_names, require_fit
 from gatehouse.metrics.judging import external_profile, profile_of
+from gatehouse.metrics.lazy_numpy import np
+from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
+from gatehouse.store.builder_code import builder_code
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -19,12 +22,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from gatehouse.evaluation.labelled_scores import LabelSpec
-    from gatehouse.metrics.metric import Predictions
 
 UNCHECKED = "not checked, as predictions alone were given: unseen rows, lineage, training age, drift, cost, integration"
 
 
-class JudgeRequest(StageModel):
+class EvaluateScoresRequest(StageModel):
     """Labelled rows, scores for them, what is measured, and the policy.
 
     `champion` is the model behind the champion's scores, and `files` has SHA-256 and size in bytes of the candidate's
@@ -40,7 +42,7 @@ class JudgeRequest(StageModel):
     files: dict[str, tuple[str, int]] = Field(default_factory=dict)
 
 
-def evaluate_scores(
+def evaluate_tables(
     store: ArtifactStore,
     tables: "Mapping[str, pa.Table]",
     asked: Mapping[str, Any],
@@ -57,7 +59,7 @@ def evaluate_scores(
 
     Raises ConfigurationError as `publish_scores` does, and for wrong settings; UnusablePartError for wrong labels.
     """
-    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION
+    from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION
     from gatehouse.evaluation.labelled_scores import LabelSpec
     from gatehouse.store.parameters import checked
 
@@ -71,7 +73,7 @@ def evaluate_scores(
     test_set, scores = publish_scores(store, asked["name"], rows, scored, labels, measured, **roles)
     request = {"test_set": test_set, "scores": scores, "spec": asked["spec"], "policy": asked["policy"]}
     request |= {"threshold": asked["threshold"], "champion": champion, "files": dict(files)}
-    return judge(checked("evaluate", JudgeRequest, request), store)
+    return evaluate_scores(checked("evaluate", EvaluateScoresRequest, request), store)
 
 
 def publish_scores(
@@ -127,8 +129,13 @@ def publish_scores(
     return str(test_set), str(published)
 
 
-@stage("judge", title="Judge predictions", pages={"evaluations": "gatehouse.evaluation.report:page"})
-def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
+@stage(
+    "evaluate_scores",
+    title="Evaluate scores",
+    pages={"evaluations": "gatehouse.evaluation.report:page"},
+    outside=lambda request: builder_code(*own_names(request.spec, request.policy)),
+)
+def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> EvaluateResult:
     """Measure the candidate's scores beside those of champion and baseline, and judge them by the policy.
 
     Without a baseline it is a constant: the mean, or the frequencies of the classes. Whatever the policy leaves open is
@@ -140,22 +147,20 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
         UnusablePartError: if the labels cannot be judged on.
         ScoringError: if a score is not what the task allows.
     """
-    import numpy as np
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import Part, UnusablePartError
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.bootstrap import Units
+    from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION, CONSTANT, CandidateFacts, Evaluation
     from gatehouse.evaluation.gate import DATA_CHECKS, DataCheck
     from gatehouse.evaluation.integration.spec import NOT_CHECKED
-    from gatehouse.evaluation.judgement import BASELINE, CANDIDATE, CHAMPION, CONSTANT
     from gatehouse.evaluation.labelled_scores import numbers_of
     from gatehouse.store.manifest import FileEntry, Manifest
 
     manifest, decided = store.manifest(request.test_set), bool(store.manifest(request.scores).details["decided"])
     facts, task = manifest.details, TASKS[manifest.details["task"]]
-    if problems := list(request.policy.problems(task)):
-        raise ConfigurationError(f"The policy does not fit the task: {'; '.join(problems)}.")
+    require_fit(request.spec, request.policy, task)
     table, scores = (pq.read_table(store.paths(reference)) for reference in (request.test_set, request.scores))
     labels = table[facts["label"]].to_numpy()
     wrong = int((~task.is_label(labels)).sum())
@@ -193,15 +198,20 @@ def judge(request: JudgeRequest, store: ArtifactStore) -> EvaluateResult:
         units = Units("row", len(distinct), of_row)
     files = tuple(FileEntry(path, *entry) for path, entry in sorted(request.files.items()))
     checks = tuple(DataCheck(check.replace("_", " "), NOT_CHECKED, ("was not given",)) for check in DATA_CHECKS)
-    candidate = CandidateFacts(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,))
-    inputs = {"training_set": request.test_set, "scores": request.scores}
-    result = publish_evaluation(
-        *(store, manifest.name, task, request.spec, request.policy, external_profile(task, decided)),
-        *(part, read, units, candidate, inputs),
-        scores="classes" if decided else "numbers",
-        champion=request.champion,
-        files=request.files,
+    evaluation = Evaluation(
+        name=manifest.name,
+        task=task,
+        spec=request.spec,
+        policy=request.policy,
+        profile=external_profile(task, decided),
+        part=part,
+        predictions=read,
+        units=units,
+        facts=CandidateFacts(Manifest("models", manifest.name, files), checks, warnings=(UNCHECKED,)),
+        inputs={"training_set": request.test_set, "scores": request.scores},
+        details={"scores": "classes" if decided else "numbers", "champion": request.champion, "files": request.files},
     )
+    result = evaluation.published(store)
     warnings = [*result.warnings]
     if request.policy.leakage_alarm is None and not decided:
         for name, alarm in profile_of(task).leakage_alarm.items():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.special import softmax as softmax_of_scipy
 
-from gatehouse.metrics.arithmetic.elementary import logarithm, logistic, softmax
+from gatehouse.metrics.arithmetic import logarithm, logistic, softmax
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=50))

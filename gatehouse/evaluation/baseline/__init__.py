@@ -1,1 +1,0 @@
-"""The baseline: simple models on the candidate's features, which a candidate must beat."""

@@ -1,0 +1,339 @@
+"""Measures models side by side on the test rows, judges the candidate by the policy, and publishes the evaluation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gatehouse.data.splitting.parts import Part
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws, on_shuffled
+from gatehouse.evaluation.fairness import fairness_of
+from gatehouse.evaluation.gate import (
+    NONE_REFUSES,
+    NOT_TRIED,
+    Cost,
+    DataCheck,
+    Evidence,
+    FittedTestRows,
+    Origins,
+    Outcome,
+    RowCounts,
+    Rule,
+    Suite,
+    applied_rules,
+    verdict_of,
+)
+from gatehouse.evaluation.group_measures import FAIRNESS, Fairness
+from gatehouse.evaluation.result import EvaluateResult
+from gatehouse.evaluation.slices import Slice, measured_slices
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.metrics.catalogue import metric_named, metrics_for
+from gatehouse.metrics.curves import calibration, confusion, histogram, positions, precision_recall, residuals, roc
+from gatehouse.metrics.judging import TaskProfile
+from gatehouse.metrics.metric import Array, Metric, Predictions, all_on_draws, by_metric
+from gatehouse.metrics.tasks import Task
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.identity import identity_of
+from gatehouse.store.manifest import Manifest
+from gatehouse.store.store import ArtifactStore
+
+CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "constant"
+POINTS = 200
+Curves = dict[str, list[list[float]]]
+
+
+@dataclass(frozen=True)
+class CandidateFacts:
+    """What is known of a candidate besides its predictions; a rule that needs more finds it not checked."""
+
+    model: Manifest
+    checks: tuple[DataCheck, ...] = ()
+    cost: Cost | None = None
+    seen: FittedTestRows | None = None
+    origins: Origins | None = None
+    integration: Suite = NOT_TRIED
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """Intervals of all metrics, by role and metric, and how they were drawn."""
+
+    unit: str
+    units: int
+    samples: int
+    intervals: Mapping[str, Mapping[str, tuple[float, float]]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured, and the rules that the gate applied to it."""
+
+    metrics: Mapping[str, Mapping[str, float]]
+    uncertainty: Uncertainty
+    slices: tuple[Slice, ...]
+    fairness: tuple[Fairness, ...]
+    evidence: Evidence
+    rules: tuple[Rule, ...]
+    unused: tuple[str, ...]
+    unbounded: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Outcome:
+        """`pass`, `refused` or `inconclusive`."""
+        return verdict_of(self.rules)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Broken rules that only warn, removed test rows, and gaps of the policy."""
+        broken = [str(rule) for rule in self.rules if rule.warns]
+        seen = self.evidence.seen
+        removed = [f"seen rows: {seen}"] if seen and seen.left < seen.of else []
+        blunt = [] if any(rule.severity == "refuse" for rule in self.rules) else [f"rules: {NONE_REFUSES}"]
+        free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
+        return (
+            *broken,
+            *blunt,
+            *removed,
+            *free,
+            *(f"integration: {warning}" for warning in self.evidence.integration.warnings),
+            *(f"rules.{name}: the policy names a rule that was not applied" for name in self.unused),
+        )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions for the test rows by role, what is measured on them, and the policy that judges the candidate.
+
+    Attributes:
+        name: Name of the evaluation that is published.
+        profile: What the policy leaves to the task.
+        inputs: References by role, empty for none.
+        details: More facts for the manifest.
+    """
+
+    name: str
+    task: Task
+    spec: EvaluationSpec
+    policy: GatePolicy
+    profile: TaskProfile
+    part: Part
+    predictions: Mapping[str, Predictions]
+    units: Units
+    facts: CandidateFacts
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def measured(self) -> Measured:
+        """Measure the predictions of each role, and apply the rules of the policy to the candidate."""
+        task, spec, predictions, units = self.task, self.spec, self.predictions, self.units
+        labels, policy = self.part.labels, self.policy.resolved(self.profile)
+        by, confidence = policy.champion.metric, policy.champion.confidence
+        assert by is not None, "the policy is resolved"
+        measures = metrics_for(task.name, (*spec.metrics, *policy.own_metrics))
+        metrics = {
+            role: {name: metric.measure(labels, read) for name, metric in measures.items()}
+            for role, read in predictions.items()
+        }
+        uncertainty, drawn = uncertainty_of(measures, labels, predictions, units, spec)
+        comparisons = {}
+        if CHAMPION in metrics:
+            comparisons = {
+                name: compared(
+                    metric_named(name),
+                    metrics[CANDIDATE][name],
+                    metrics[CHAMPION][name],
+                    (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
+                    confidence,
+                    units.number,
+                )
+                for name in metrics[CANDIDATE]
+            }
+        guessing = None
+        if policy.better_than_guessing is not None:
+            # The candidate against its own predictions of other rows, in the metric that models are compared in.
+            metric, samples = metric_named(by), spec.bootstrap_samples
+            guessed, shuffled = on_shuffled(metric, labels, predictions[CANDIDATE], units, samples, spec.seed)
+            draws = drawn[CANDIDATE][by], shuffled
+            own = metrics[CANDIDATE][by]
+            guessing = compared(metric, own, guessed, draws, policy.better_than_guessing, units.number)
+        shown = {role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
+        limits = tuple(sorted(policy.slices or ()))
+        slices = measured_slices(
+            *(self.part.table, labels, shown, spec, task, limits, (by, confidence), units, self.profile.objective)
+        )
+        judged_slices = [entry for entry in slices if entry.judged]
+        fairness = tuple(fairness_of(self.part.table, labels, shown, spec, task, units))
+        if self.part.groups is not None:
+            counted = RowCounts(len(np.unique(self.part.groups)), groups=True)
+        else:
+            # A row with a weight stands there several times.
+            rows, first = np.unique(self.part.rows, return_index=True)
+            classes = np.unique(labels[first], return_counts=True)[1] if task.has_classes else None
+            counted = RowCounts(len(rows), rarer=None if classes is None else int(classes.sum() - classes.max()))
+        evidence = Evidence(
+            model=self.facts.model,
+            candidate=metrics[CANDIDATE],
+            baseline=metrics[BASELINE],
+            comparison=comparisons.get(by),
+            slices={name: {entry.name: entry.metrics[CANDIDATE][name] for entry in judged_slices} for name in limits},
+            slices_requested=self.policy.slices is not None,
+            data_checks=self.facts.checks,
+            cost=self.facts.cost,
+            guessing=guessing,
+            comparisons=comparisons,
+            slice_comparisons={entry.name: entry.comparisons[by] for entry in judged_slices if by in entry.comparisons},
+            seen=self.facts.seen,
+            fairness={measured.column: measured for measured in fairness},
+            origins=self.facts.origins,
+            integration=self.facts.integration,
+            counted=counted,
+        )
+        rules = applied_rules(policy, evidence)
+        return Measured(
+            metrics=metrics,
+            uncertainty=uncertainty,
+            slices=tuple(slices),
+            fairness=fairness,
+            evidence=evidence,
+            rules=rules,
+            unused=policy.unused(tuple(rule.name for rule in rules)),
+            unbounded=tuple(measured.column for measured in fairness if not policy.fairness.get(measured.column)),
+        )
+
+    def published(self, store: ArtifactStore) -> EvaluateResult:
+        """Publish what was measured, with the verdict."""
+        measured = self.measured()
+        resolved, evidence, bins = self.policy.resolved(self.profile), measured.evidence, self.spec.calibration_bins
+        shown = {role: read for role, read in self.predictions.items() if role != CONSTANT}
+        unchecked = [f"{check.name}: {text}" for check in self.facts.checks for text in check.warnings]
+        facts, seen, origins = self.facts, self.facts.seen, self.facts.origins
+        verdict = {
+            "verdict": measured.verdict,
+            "rules": [asdict(rule) for rule in measured.rules],
+            "guessing": asdict(evidence.guessing) if evidence.guessing else None,
+            "comparison": asdict(evidence.comparison) if evidence.comparison else None,
+            "comparisons": {
+                metric: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(resolved.champion.confidence)}
+                for metric, comparison in evidence.comparisons.items()
+            },
+            "seen": asdict(seen) if seen else None,
+            "counted": asdict(evidence.counted) if evidence.counted else None,
+            "policy": identity_of(resolved),
+            "warnings": [*measured.warnings, *unchecked, *facts.warnings],
+        }
+        # Numbers that differ each time are in the evaluation only if the policy bounds them.
+        if facts.cost and resolved.cost.measures:
+            verdict["cost"] = asdict(facts.cost)
+        if facts.integration is not NOT_TRIED:
+            verdict["integration"] = asdict(facts.integration)
+        files: dict[str, Any] = {
+            "metrics.json": measured.metrics,
+            "uncertainty.json": asdict(measured.uncertainty),
+            "slices.json": [asdict(entry) for entry in measured.slices],
+            "curves.json": {
+                role: curves_of(self.profile.curves, self.part.labels, read, bins) for role, read in shown.items()
+            },
+            "verdict.json": verdict,
+        }
+        if measured.fairness:
+            files[FAIRNESS] = [asdict(fairness) for fairness in measured.fairness]
+        level, labels = self.task.level, self.part.labels
+        published = store.publish(
+            "evaluations",
+            self.name,
+            {file: canonical_json(body) for file, body in files.items()},
+            derived_from={role: reference for role, reference in self.inputs.items() if reference},
+            configuration={"spec": identity_of(self.spec), "policy": identity_of(self.policy)},
+            details={
+                "verdict": measured.verdict,
+                "task": self.task.name,
+                "rows": len(np.unique(self.part.rows)),
+                "level": {"title": level.title, "is_share": level.is_share, "value": level.of(labels, labels)[0]},
+            }
+            | dict(self.details),
+        )
+        return EvaluateResult(
+            evaluation=str(published),
+            verdict=measured.verdict,
+            reasons=tuple(str(rule) for rule in measured.rules if rule.refuses),
+            warnings=(*measured.warnings, *facts.warnings),
+            metrics=measured.metrics[CANDIDATE],
+            champion_metrics=measured.metrics.get(CHAMPION, {}),
+            baseline_metrics=measured.metrics[BASELINE],
+            summary="; ".join(map(str, measured.fairness)),
+            transient=bool((seen and seen.transient) or (origins and origins.transient)),
+        )
+
+
+def uncertainty_of(
+    metrics: Mapping[str, Metric],
+    labels: Array,
+    predictions: Mapping[str, Predictions],
+    units: Units,
+    spec: EvaluationSpec,
+) -> tuple[Uncertainty, dict[str, dict[str, Array]]]:
+    """The intervals of metrics, and the values on each draw, by role and metric; the candidate is first.
+
+    Roles are measured one after another on the same draws, so only one is prepared at a time.
+    """
+    drawn: dict[str, dict[str, Array]] = {}
+    intervals = {}
+    for role, read in predictions.items():
+        measured = DrawnMetrics(all_on_draws([*metrics.values()], labels, read))
+        columns = by_metric([*metrics.values()], on_draws([measured], units, spec.bootstrap_samples, spec.seed))
+        by_name = dict(zip(metrics, columns, strict=True))
+        drawn[role] = {name: values[:, 0] for name, values in by_name.items()}
+        intervals[role] = {
+            name: interval(metrics[name], values, units.number, labels, read) for name, values in by_name.items()
+        }
+    return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals), drawn
+
+
+def curves_of(names: tuple[str, ...], labels: Array, predictions: Predictions, calibration_bins: int) -> Curves:
+    """Curves by name, each a list of points.
+
+    - `roc`: false positive rate, true positive rate, threshold.
+    - `precision_recall`: recall, precision; of a long curve without the jumps of the first few rows.
+    - `calibration`: mean probability, observed rate and rows of each group of about equal size.
+    - `histogram`: left edge of the bin, and the share of the rows of label 0 and of label 1 that is in it.
+    - `confusion`: label, predicted class, rows; -1 for classes that are not shown. Of two classes, the second is
+      predicted from the threshold of the model on.
+    - `confidence`: as `calibration`, of the chance that a model gives the class that it predicts.
+    - `predicted`: as `calibration`, of predicted numbers and labels.
+    - `residuals`: left edge of the bin, and the share of rows whose error is in it.
+    - `positions`: place, mean label of the rows at it by score, and at best.
+    """
+    drawn: dict[str, Callable[[], Array]] = {
+        "roc": lambda: thin(roc(labels, predictions.scores)),
+        "precision_recall": lambda: thin(precision_recall(labels, predictions.scores), begin=1 / POINTS),
+        "calibration": lambda: calibration(labels, predictions.form("probabilities"), calibration_bins),
+        "histogram": lambda: histogram(labels, predictions.form("probabilities")),
+        "confusion": lambda: confusion(labels, predictions.form("classes")),
+        "confidence": lambda: calibration(
+            labels == predictions.form("classes"), predictions.form("probabilities").max(axis=1), calibration_bins
+        ),
+        "predicted": lambda: calibration(labels, predictions.scores, calibration_bins),
+        "residuals": lambda: residuals(labels, predictions.scores),
+        "positions": lambda: positions(labels, predictions.scores, predictions.form("groups")),
+    }
+    return {name: drawn[name]().tolist() for name in names}
+
+
+def thin(points: Array, begin: float = 0.0) -> Array:
+    """At most `POINTS` points of a curve, its ends among them, evenly spaced along its length.
+
+    Length is measured in the first two columns, so that steep and flat parts are drawn equally well. A longer curve
+    starts where its first column reaches `begin`: with a few rows precision jumps.
+    """
+    if len(points) > POINTS:
+        points = points[points[:, 0] >= begin]
+    if len(points) <= POINTS:
+        return points
+    steps = np.abs(np.diff(points[:, :2], axis=0)).sum(axis=1)
+    length = np.concatenate([[0.0], np.cumsum(steps)])
+    chosen = np.searchsorted(length, np.linspace(0.0, length[-1], POINTS))
+    kept: Array = np.unique([0, *np.minimum(chosen, len(points) - 1), len(points) - 1])
+    thinned: Array = points[kept]
+    return thinned

@@ -1,1 +1,0 @@
-"""Functions of numbers whose results have the same bits on every processor."""
