@@ -115,7 +115,7 @@ def bound_evaluation(store: ArtifactStore, model_name: str, model: str, evaluati
     named = len(files) > 1 or len(scored) > 1  # A file alone has the name that KFP gives it.
     if (scored if named else [*scored.values()]) != (files if named else [*files.values()]):
         raise WrongEvaluationError(
-            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give evaluate the same model."
+            f"{evaluation} judged other files than {model} has: {differing(files, scored)}. Give evaluate the same."
         )
     champion = manifest.details.get("champion", "")
     if champion == model and (last := Ledger(store, model_name).state().last_verdict(model)):

@@ -17,7 +17,7 @@ from gatehouse.evaluation.stage import evaluate
 from gatehouse.metrics.catalogue import is_minimized, metric_named
 from gatehouse.metrics.tasks import BINARY, REGRESSION
 from gatehouse.store.builder_code import BuilderError
-from gatehouse.training.scoring.predictor import Predictor
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import NetworkTraining, own_names
 from gatehouse.training.stage import TrainRequest, train
 from tests.evaluation.conftest import SPEC, Bench

@@ -4,13 +4,14 @@ Logistic regression for two classes, one against the rest for several, and least
 prepares features on its own, so a mistake in the candidate's transformation does not weaken both.
 
 It is fitted to the same bits on every x86-64 processor and with any number of threads. OpenBLAS has different kernels
-for different processors, which add in different orders, and NumPy's `exp` has other last digits with AVX-512. Neither
-is used here. NumPy's elementwise arithmetic is exact to the last bit with any instruction set, its `sum` has one order,
-and SciPy's sparse products add in the order of the entries, on one thread.
+for different processors, which add in different orders, so the fit converges far below the digits that are kept
+(docs/decisions/logistic-regression-baseline.md). Predictions use neither OpenBLAS nor NumPy's `exp`: SciPy's sparse
+products add in the order of the entries, on one thread.
 """
 
 import logging
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
+from scipy.linalg import solve
 
-from gatehouse.metrics.arithmetic.elementary import logistic
+from gatehouse.metrics.arithmetic import logistic
 from gatehouse.metrics.tasks import TASKS, TaskName
 
 logger = logging.getLogger(__name__)
@@ -32,8 +34,9 @@ _NEVER = -30.0
 """The margin of a class without train rows."""
 _MOST_VALUES = 256
 _TAIL = 0.001
-_STEPS = 500
-_TOLERANCE = 1e-6
+_STEPS = 100
+_TOLERANCE = 1e-10
+_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,15 @@ class LinearModel:
         design = Design.fit(table, numeric, categorical)
         rows = design.matrix(table)
         penalty = math.sqrt(table.num_rows) / _ROOT_ROWS_PER_PENALTY
-        penalties = np.append(np.full(rows.shape[1] - 1, penalty), 0.0)
         output = TASKS[task].output
         if output == "probability":
-            fitted = [fit_logistic(rows, labels, penalties)]
+            fitted = [fit_logistic(rows, labels, penalty)]
         elif output == "probabilities":
             hits = [labels == number for number in range(int(labels.max()) + 1)]
-            never = np.append(np.zeros(len(penalties) - 1), _NEVER)
-            fitted = [fit_logistic(rows, hit, penalties) if hit.any() else never for hit in hits]
+            never = np.append(np.zeros(rows.shape[1] - 1), _NEVER)
+            fitted = [fit_logistic(rows, hit, penalty) if hit.any() else never for hit in hits]
         else:
-            fitted = [fit_least_squares(rows, labels, penalties)]
+            fitted = [fit_least_squares(rows, labels, penalty)]
         return cls(task, design, tuple(tuple(output.tolist()) for output in fitted))
 
     def predict(self, table: pa.Table) -> Floats:
@@ -168,53 +170,40 @@ def _categories(column: pa.ChunkedArray) -> tuple[str, ...]:
     return tuple(sorted(entry["values"] for entry in ranked[:_MOST_VALUES]))
 
 
-def fit_logistic(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
-    """Minimise the summed log loss plus half of penalties times squared coefficients.
+def fit_logistic(design: Any, labels: npt.NDArray[Any], penalty: float) -> Floats:
+    """Coefficients that minimise the summed log loss plus half the penalty times squared ones, but the intercept.
 
-    Newton's method with a quarter of the design's inner products in place of the second derivative, which is nowhere
-    larger: every step makes the sum smaller, and the matrix is factorised once (Bohning and Lindsay 1988). It ends when
-    no component of the gradient exceeds 1e-6 per row.
+    Newton's method converges far below the digits that `rounded` keeps. Both labels, 0 and 1, must occur.
 
-    The design is sparse, stored by rows, of shape (rows, coefficients). Both labels, 0 and 1, must occur.
+    Args:
+        design: Sparse, stored by rows, shape (rows, coefficients); its last column, of ones, is the intercept's.
     """
-    across = design.T.tocsr()
-    factor = cholesky((across @ design).toarray() / 4 + np.diag(penalties))
-    point = np.zeros(design.shape[1])
-    for _ in range(_STEPS):
-        gradient = across @ (logistic(design @ point) - labels) + penalties * point
-        if np.abs(gradient).max() <= _TOLERANCE * len(labels):
-            return point
-        point = point - solve(factor, gradient)
-    logger.warning("Logistic regression did not converge in %d steps: classes are nearly separable.", _STEPS)
-    return point
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if design.shape[1] == 1:
+        return rounded(np.array([math.log(labels.mean() / (1 - labels.mean()))]))
+    model = LogisticRegression(C=1 / penalty, solver="newton-cholesky", tol=_TOLERANCE, max_iter=_STEPS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(design[:, :-1], np.asarray(labels, bool))
+    if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
+        logger.warning("Logistic regression did not converge in %d steps: classes are nearly separable.", _STEPS)
+    return rounded(np.append(model.coef_[0], model.intercept_))
 
 
-def fit_least_squares(design: Any, labels: npt.NDArray[Any], penalties: Floats) -> Floats:
-    """Minimise half of the summed squared errors plus half of penalties times squared coefficients.
+def fit_least_squares(design: Any, labels: npt.NDArray[Any], penalty: float) -> Floats:
+    """Minimise half of the summed squared errors plus half the penalty times squared coefficients, but the intercept.
 
     It solves the normal equations; shapes are those of `fit_logistic`.
     """
-    across = design.T.tocsr()
-    return solve(cholesky((across @ design).toarray() + np.diag(penalties)), across @ labels)
+    penalties = np.append(np.full(design.shape[1] - 1, penalty), 0.0)
+    products = (design.T @ design).toarray() + np.diag(penalties)
+    return rounded(solve(products, design.T @ labels, assume_a="pos"))
 
 
-def cholesky(matrix: Floats) -> Floats:
-    """The lower triangle whose product with its transpose is a positive definite `matrix`, shape (size, size)."""
-    factor = np.tril(matrix)
-    for index in range(len(factor)):
-        factor[index:, index] /= np.sqrt(factor[index, index])
-        below = factor[index + 1 :, index]
-        factor[index + 1 :, index + 1 :] -= np.tril(below[:, None] * below)
-    return factor
-
-
-def solve(factor: Floats, right: Floats) -> Floats:
-    """The x with `factor @ factor.T @ x = right`, shape (size,); `factor` is lower triangular, shape (size, size)."""
-    x = right.copy()
-    for index in range(len(x)):
-        x[index] /= factor[index, index]
-        x[index + 1 :] -= factor[index + 1 :, index] * x[index]
-    for index in reversed(range(len(x))):
-        x[index] /= factor[index, index]
-        x[:index] -= factor[index, :index] * x[index]
-    return x
+def rounded(coefficients: Floats) -> Floats:
+    """Coefficients to seven significant digits of the largest one, which all processors agree on."""
+    largest = float(np.abs(coefficients).max())
+    digits = _DIGITS - math.floor(math.log10(largest)) if largest else 0
+    return np.asarray(np.round(coefficients, digits)) + 0.0  # Without negative zeros.
