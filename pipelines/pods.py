@@ -6,7 +6,7 @@ from kfp.dsl import PipelineTask
 from gatehouse.components.interface import Task, set_attempts
 from gatehouse.project.platforms import Platform, Pods
 from gatehouse.project.project_file import TaskResources
-from gatehouse.registry.model_registry import AUTHOR, SERVER, TOKEN
+from gatehouse.registry.projection import AUTHOR, SERVER, TOKEN
 from gatehouse.runtime.images import TRAINING, by_digest, training
 
 

@@ -8,7 +8,7 @@ from gatehouse.components import promote
 from gatehouse.pipelines.choices import close
 from gatehouse.pipelines.settings import Settings
 from gatehouse.project.project import Project
-from gatehouse.registry.state import CANARY, CHAMPION, SHADOW, STAGING
+from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, STAGING
 
 
 def promotion(project: Project, settings: Settings) -> Any:

@@ -101,7 +101,7 @@ def evaluate(
 
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.errors import ConfigurationError
-    from gatehouse.evaluation.presentation import export_evaluation, present
+    from gatehouse.evaluation.report import export_evaluation, present
     from gatehouse.evaluation.scores_stage import evaluate_tables
     from gatehouse.evaluation.stage import evaluate as judge
     from gatehouse.registry.external import warnings_of_files

@@ -22,14 +22,14 @@ from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
-from gatehouse.registry import comparison, explanation, projection, promotion, reproduction
+from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.card import model_card
-from gatehouse.registry.exemption import ExemptRequest, exempt
+from gatehouse.registry.approval import ExemptRequest, exempt
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.policy_trial import tried
-from gatehouse.registry.state import ALIASES, CHAMPION
+from gatehouse.registry.ledger import ALIASES, CHAMPION
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
 

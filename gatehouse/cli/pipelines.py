@@ -11,7 +11,7 @@ from gatehouse.api import pipelines
 from gatehouse.cli.output import JsonOption, StoreOption, print_json, show, written
 from gatehouse.operations.metrics import Totals, exposition
 from gatehouse.project.place import open_store
-from gatehouse.registry.answers import leaves
+from gatehouse.registry.explanation import leaves
 from gatehouse.reports.format import percent
 
 _NEWEST = 10

@@ -1,21 +1,27 @@
-"""The page of an evaluation: verdict, metrics, gate, curves, slices, fairness and cost."""
+"""What a person sees of an evaluation: its page, its typed artifacts in KFP, and the page of an integration suite."""
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
+from gatehouse.evaluation.integration.spec import FILE, reasons_of
+from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.charts import Dot
+from gatehouse.reports.contents import rendered
 from gatehouse.reports.format import percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
+from gatehouse.store.transfer import export, pull
 
 Json = Mapping[str, Any]
 _ROLES = ("candidate", "champion", "baseline", "constant")
@@ -201,3 +207,58 @@ def _slices(slices: Sequence[Json], metrics: Json, policy: GatePolicy) -> dict[s
         "judged": sum(entry["judged"] for entry in slices),
         "charts": charts,
     }
+
+
+def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any, report: Any, summary: Any) -> None:
+    """Fill KFP's typed outputs from an evaluation: `dsl.Metrics`, `ClassificationMetrics`, `HTML` and `Markdown`."""
+    for name, value in result.metrics.items():
+        metrics.log_metric(name, value)
+    curves = store.read_json(result.evaluation, "curves.json")["candidate"]
+    if points := curves.get("roc"):
+        roc.log_roc_curve(*([point[column] for point in points] for column in range(3)))
+    if pairs := curves.get("confusion"):
+        training_set = store.manifest(result.evaluation).derived_from["training_set"]
+        classes = class_names(store.manifest(training_set).details)
+        counts = {(label, predicted): rows for label, predicted, rows in pairs}
+        # -1 stands for all other classes; those without a name are called by their number.
+        numbers = sorted({number for pair in counts for number in pair}, key=lambda number: (number < 0, number))
+        named = dict(enumerate(classes)) | {-1: "others"}
+        roc.log_confusion_matrix(
+            [named.get(number, f"class {number}") for number in numbers],
+            [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers],
+        )
+    shutil.copyfile(rendered(store, result.evaluation), report.path)
+    for artifact in (metrics, roc, report, summary):
+        artifact.metadata["reference"] = store.address_of(result.evaluation)
+    with open(summary.path, "w", encoding="utf-8") as stream:
+        stream.write(markdown(result))
+
+
+def export_evaluation(store: ArtifactStore, evaluation: str, folder: str) -> None:
+    """Write an evaluation's files to a folder, and below `store` all that a store needs of it."""
+    pull(store, evaluation, ArtifactStore.open(Path(folder, "store")))
+    export(store, evaluation, Path(folder))
+
+
+def markdown(result: EvaluateResult) -> str:
+    """Verdict, reasons and metrics as Markdown."""
+    columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
+    shown = {name: values for name, values in columns.items() if values}
+    lines = [f"# Candidate: {result.verdict}", ""]
+    lines += [f"- {reason}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]
+    lines += [f"- warning: {warning}" for warning in result.warnings]
+    lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
+    for metric in result.metrics:
+        written = metric_named(metric).text
+        lines.append(f"| {metric} | {' | '.join(written(values[metric]) for values in shown.values())} |")
+    return "\n".join([*lines, "", f"`{result.evaluation}`", ""])
+
+
+def integration_page(store: ArtifactStore, reference: str) -> str:
+    """The page of an integration suite, as HTML."""
+    manifest, checks = store.manifest(reference), store.read_json(reference, FILE)
+    texts = reasons_of(checks)
+    verdict = Verdict(manifest.details["verdict"], reasons=texts["reasons"], unchecked=texts["warnings"])
+    subtitle = "asked in a process that has only the store"
+    title = f"Integration of {manifest.name}"
+    return render("integration.html", title, subtitle, verdict, checks=checks, inputs=manifest.derived_from)

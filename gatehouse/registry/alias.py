@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, GatehouseError, StoreError
-from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.state import ALIASES
+from gatehouse.registry.ledger import ALIASES, Ledger
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_bytes, sha256_of
 from gatehouse.store.objects.remote import cache_folder

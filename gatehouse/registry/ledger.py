@@ -7,18 +7,367 @@ two writers never contradict each other, and a killed writer leaves no partial r
 
 import json
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gatehouse.registry.state import LedgerError, Record, State, fold
+from gatehouse.errors import GatehouseError
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import author
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
+
+STAGING, SHADOW, CANARY, CHAMPION = "staging", "shadow", "canary", "champion"
+ALIASES = (STAGING, SHADOW, CANARY, CHAMPION)
+"""The aliases that a version can have, from lowest to highest."""
+
+
+class LedgerError(GatehouseError):
+    """A record of a ledger cannot follow the records before it: it was altered, or two stores were mixed."""
+
+    permanent = True
+
+
+class StaleVerdictError(GatehouseError):
+    """The champion changed after the candidate was judged: the verdict is about an earlier champion."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Subject(_Entry):
+    """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
+
+    model: str
+    training_set: str
+    split: str
+    policy: str = Field(description="SHA-256 of what identifies the policy; rules that it does not name do not count.")
+
+
+class Exemption(_Entry):
+    """Permission of a person for one candidate to break one rule of the gate.
+
+    `until` is the last valid day, in UTC, as `2013-01-15`. A rule that compares with the champion is exempted for
+    `champion` alone, which is empty for other rules.
+    """
+
+    model: str
+    rule: str
+    until: str
+    by: str
+    reason: str
+    champion: str = ""
+
+    def __str__(self) -> str:
+        return f"exempted from {self.rule} until {self.until} by {self.by}: {self.reason}"
+
+
+class Verdict(_Entry):
+    """The gate's verdict on a subject, compared with `champion` (empty if there was none).
+
+    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
+    """
+
+    subject: Subject
+    champion: str
+    evaluation: str
+    verdict: Literal["pass", "refused", "inconclusive"]
+    reasons: tuple[str, ...] = ()
+    exempted: tuple[Exemption, ...] = ()
+    approval: Literal["automatic", "manual"] = "automatic"
+    approval_days: int = Field(7, description="How long an approval of it holds.")
+    four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
+    kept_out: bool = Field(False, description="It is inconclusive, and the policy refuses what is.")
+
+    @property
+    def admits(self) -> bool:
+        """Whether the candidate becomes a version: it passed, or it is inconclusive and a person decides."""
+        awaits_approval = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
+        return self.verdict == "pass" or awaits_approval
+
+    @property
+    def summary(self) -> str:
+        """The verdict in words, with the exemptions that were applied."""
+        return "; ".join([self.verdict, *map(str, self.exempted)])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all its content: this is what an approval signs.
+
+        Defaults are left out, so a new field with a default leaves old digests as they are. A default never changes.
+        """
+        return digest_of(self.model_dump(mode="json", exclude_defaults=True))
+
+
+class Approval(_Entry):
+    """A person's approval or rejection of the verdict with this digest.
+
+    `until` is when an approval expires, in UTC as `2013-01-15T08:15:00Z`; empty for a rejection.
+    """
+
+    verdict: str
+    by: str
+    until: str = ""
+
+
+class Record(_Entry):
+    """One entry of a ledger.
+
+    `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
+    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `version` is 0 for `refused` and
+    `exempted`, and for `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run)
+    and `reason` (a person's words) have no effect on the state.
+    """
+
+    kind: Literal[
+        "registered",
+        "refused",
+        "approved",
+        "rejected",
+        "promoted",
+        "withdrawn",
+        "rolled_back",
+        "archived",
+        "tagged",
+        "exempted",
+    ]
+    version: int = Field(0, ge=0)
+    alias: Literal["", "staging", "shadow", "canary", "champion"] = ""
+    verdict: Verdict | None = None
+    approval: Approval | None = None
+    exemption: Exemption | None = None
+    tags: dict[str, str] = Field(default_factory=dict, description="An empty value removes a tag.")
+    lineage: tuple[str, ...] = ()
+    override: bool = False
+    reason: str = ""
+    provenance: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """One registered version; numbers run from 1 without gaps, and each model has at most one.
+
+    `registered_at`, `staged_at` and `promoted_at` are the numbers of the last such records; 0 for never. A withdrawn
+    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted.
+    """
+
+    version: int
+    model: str
+    evaluation: str
+    lineage: tuple[str, ...]
+    registered_at: int
+    staged_at: int = 0
+    promoted_at: int = 0
+    withdrawn: bool = False
+    archived: bool = False
+    tags: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def ended(self) -> str:
+        """`archived`, `rolled back`, or empty for any other state."""
+        return "archived" if self.archived else "rolled back" if self.withdrawn else ""
+
+
+@dataclass(frozen=True)
+class State:
+    """The state after all records of a ledger, of which there are `size`.
+
+    Version n is at index n - 1 of `versions`. `verdicts` are pairs of the record's number and the verdict, `approvals`
+    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `champions` holds
+    the champion last, before it the champions to which a rollback can return; no version is listed twice.
+    """
+
+    size: int = 0
+    versions: tuple[ModelVersion, ...] = ()
+    verdicts: tuple[tuple[int, Verdict], ...] = ()
+    staging: int = 0
+    shadow: int = 0
+    canary: int = 0
+    approvals: tuple[Record, ...] = ()
+    exemptions: tuple[Exemption, ...] = ()
+    champions: tuple[int, ...] = ()
+
+    @property
+    def champion(self) -> int:
+        """The version that is champion; 0 for none."""
+        return self.champions[-1] if self.champions else 0
+
+    def version(self, number: int) -> ModelVersion | None:
+        """The version with this number, or None."""
+        return self.versions[number - 1] if 0 < number <= len(self.versions) else None
+
+    def version_of(self, model: str) -> ModelVersion | None:
+        """The version that a model was registered as, or None."""
+        return next((version for version in self.versions if version.model == model), None)
+
+    def aliases_of(self, version: int) -> tuple[str, ...]:
+        """The aliases of a version, in the order of `ALIASES`."""
+        return tuple(alias for alias in ALIASES if version and self.holder(alias) == version)
+
+    def holder(self, alias: str) -> int:
+        """The version that holds an alias; 0 for none."""
+        return int(getattr(self, alias))
+
+    def stage_of(self, version: ModelVersion) -> str:
+        """The stage of a version: its highest alias, archived, rolled back, replaced (as champion), or candidate."""
+        if version.ended or not (aliases := self.aliases_of(version.version)):
+            return version.ended or ("replaced" if version.version in self.champions else "candidate")
+        return aliases[-1]
+
+    def verdict_on(self, subject: Subject) -> tuple[int, Verdict] | None:
+        """The last verdict on a subject with the number of its record, or None."""
+        return next((entry for entry in reversed(self.verdicts) if entry[1].subject == subject), None)
+
+    def last_verdict(self, model: str) -> tuple[int, Verdict] | None:
+        """The last verdict on a model under any policy with the number of its record, or None."""
+        return next((entry for entry in reversed(self.verdicts) if entry[1].subject.model == model), None)
+
+    def signature_on(self, digest: str) -> Record | None:
+        """The last approval or rejection of the verdict with this digest, or None."""
+        signed = (
+            record for record in reversed(self.approvals) if record.approval and record.approval.verdict == digest
+        )
+        return next(signed, None)
+
+    def champion_other_than(self, model: str) -> str:
+        """Identity of the newest champion that is not `model`; empty for none."""
+        models = (self.versions[number - 1].model for number in reversed(self.champions))
+        return next((champion for champion in models if champion != model), "")
+
+    def uses_before(self, number: int, subject: Subject) -> int:
+        """How many other candidates were judged on the subject's test set before record `number`."""
+        data = (subject.training_set, subject.split)
+        earlier = (verdict.subject for at, verdict in self.verdicts if at < number)
+        return len({other.model for other in earlier if (other.training_set, other.split) == data} - {subject.model})
+
+    def settled(self, number: int, verdict: Verdict) -> bool:
+        """Whether everything that follows from the verdict of record `number` has been done, or ruled out."""
+        version = self.version_of(verdict.subject.model)
+        if not verdict.admits or version is None:
+            return True
+        promoted = version.promoted_at > number or self.champion == version.version
+        return promoted or version.withdrawn or version.archived
+
+    def expected_champion(self, subject: Subject) -> str:
+        """Identity of the champion that the subject's candidate is judged against; empty for none.
+
+        It is the champion other than the candidate. If a verdict on the subject is settled, it is that verdict's
+        champion, so that judging again changes nothing.
+        """
+        last = self.verdict_on(subject)
+        return last[1].champion if last and self.settled(*last) else self.champion_other_than(subject.model)
+
+
+def fold(records: Iterable[Record], state: State | None = None) -> State:
+    """The state after `records`; a record that is true already adds to the size only. Raises LedgerError."""
+    current = state or State()
+    for record in records:
+        current = replace(_apply(current, record), size=current.size + 1)
+    return current
+
+
+def _apply(state: State, record: Record) -> State:
+    number, verdict, exemption = state.size + 1, record.verdict, record.exemption
+
+    def impossible(reason: str) -> LedgerError:
+        return LedgerError(
+            f"Record {number} of the ledger ({record.kind}) is impossible: {reason}. Restore the ledger from a copy."
+        )
+
+    if record.kind in ("registered", "refused"):
+        if verdict is None or verdict.admits != (record.kind == "registered"):
+            raise impossible(f"its verdict is {verdict.verdict if verdict else 'missing'}")
+        last = state.verdict_on(verdict.subject)
+        if record.kind == "refused":
+            repeated = last is not None and last[1] == verdict
+            return state if repeated else replace(state, verdicts=(*state.verdicts, (number, verdict)))
+        model = verdict.subject.model
+        earlier = state.version_of(model)
+        if earlier and last == (earlier.registered_at, verdict):
+            return state
+        expected = earlier.version if earlier else len(state.versions) + 1
+        if record.version != expected:
+            raise impossible(f"expected version {expected}, found {record.version}")
+        if earlier:
+            versions = _changed(state, replace(earlier, registered_at=number, evaluation=verdict.evaluation))
+        else:
+            new = ModelVersion(expected, model, verdict.evaluation, record.lineage, registered_at=number)
+            versions = (*state.versions, new)
+        return replace(state, versions=versions, verdicts=(*state.verdicts, (number, verdict)))
+
+    if record.kind == "exempted":
+        if exemption is None or state.last_verdict(exemption.model) is None:
+            raise impossible("it exempts no candidate that was judged")
+        return replace(state, exemptions=(*state.exemptions, exemption))
+
+    version = state.version(record.version)
+    if version is None:
+        raise impossible(f"there is no version {record.version}")
+    is_champion = version.version == state.champion
+
+    if record.kind in ("approved", "rejected"):
+        digests = {entry.digest for _, entry in state.verdicts if entry.subject.model == version.model}
+        if record.approval is None or record.approval.verdict not in digests:
+            raise impossible(f"it signs no verdict on version {version.version}")
+        bare = record.model_copy(update={"provenance": {}})
+        repeated = state.signature_on(record.approval.verdict) == bare
+        return state if repeated else replace(state, approvals=(*state.approvals, bare))
+
+    if record.kind == "tagged":
+        tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
+        return replace(state, versions=_changed(state, replace(version, tags=tuple(sorted(tags.items())))))
+
+    if record.kind in ("withdrawn", "archived"):
+        if is_champion:
+            raise impossible(f"version {version.version} is the champion")
+        ended = replace(version, withdrawn=True) if record.kind == "withdrawn" else replace(version, archived=True)
+        return replace(
+            _without(state, {version.version}, STAGING, SHADOW, CANARY),
+            champions=tuple(champion for champion in state.champions if champion != version.version),
+            versions=_changed(state, ended),
+        )
+
+    if record.kind == "rolled_back":
+        if version.version not in state.champions:
+            raise impossible(f"version {version.version} was never champion")
+        kept = state.champions.index(version.version) + 1
+        withdrawn = set(state.champions[kept:])
+        versions = tuple(replace(old, withdrawn=True) if old.version in withdrawn else old for old in state.versions)
+        state = _without(state, {*withdrawn, version.version}, SHADOW, CANARY)
+        return replace(_without(state, withdrawn, STAGING), champions=state.champions[:kept], versions=versions)
+
+    if version.archived or not record.alias:
+        raise impossible(f"version {version.version} is archived" if version.archived else "it names no alias")
+    if record.alias in state.aliases_of(version.version):
+        return state
+    if record.alias == STAGING:
+        staged = replace(version, staged_at=number, withdrawn=False)
+        return replace(state, staging=version.version, versions=_changed(state, staged))
+    if record.alias == CHAMPION:
+        champions = (*(champion for champion in state.champions if champion != version.version), version.version)
+        promoted = replace(version, promoted_at=number, withdrawn=False)
+        cleared = _without(state, {version.version}, SHADOW, CANARY)
+        return replace(cleared, champions=champions, versions=_changed(state, promoted))
+    if is_champion:
+        raise impossible(f"version {version.version} is the champion")
+    alias: dict[str, Any] = {record.alias: version.version}
+    return replace(state, **alias, versions=_changed(state, replace(version, withdrawn=False)))
+
+
+def _without(state: State, versions: Set[int], *aliases: str) -> State:
+    """The state in which none of the versions holds any of the aliases."""
+    cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
+    return replace(state, **cleared)
+
+
+def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
+    return tuple(version if old.version == version.version else old for old in state.versions)
+
 
 FORMAT = "gatehouse/ledger/1"
 SEES_CHAMPIONS = Effects(reads="the ledger", why="Champions change without any parameter changing.")

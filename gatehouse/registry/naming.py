@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.ledger import Ledger, model_names
-from gatehouse.registry.state import ALIASES, CHAMPION, ModelVersion
+from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, ModelVersion, model_names
 from gatehouse.store.store import ArtifactStore
 
 NAME = "^[a-z][a-z0-9-]*$"

@@ -1,11 +1,163 @@
-"""Judges every recorded candidate of a name by another policy, from the evaluations in the store."""
+"""Judges recorded candidates by another policy, from what the evaluations in the store hold; no model is run again."""
 
-from gatehouse.errors import MissingArtifactError
-from gatehouse.evaluation.recorded import NOT_KNOWN, Retried, verdict_by
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.evaluation.evidence import origins_of
+from gatehouse.evaluation.gate import (
+    DATA_CHECKS,
+    NOT_TRIED,
+    Comparison,
+    Cost,
+    DataCheck,
+    Evidence,
+    FittedTestRows,
+    RowCounts,
+    Suite,
+    applied_rules,
+    verdict_of,
+)
+from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
+from gatehouse.evaluation.integration.spec import NOT_CHECKED
 from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.metrics.judging import external_profile, profile_of
+from gatehouse.metrics.tasks import TASKS
 from gatehouse.registry.naming import VersionName
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
+
+NOT_KNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Retried:
+    """The verdict of a policy on an evaluation, with the rules that refuse or warn, and those that it cannot answer.
+
+    The verdict is `not known` if no rule refuses but one was not measured.
+    """
+
+    verdict: str
+    broken: tuple[str, ...]
+    warnings: tuple[str, ...]
+    not_measured: tuple[str, ...]
+
+
+def verdict_by(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy) -> Retried:
+    """Judge an evaluation by another policy than its own.
+
+    Raises ConfigurationError if the policy does not fit the task of the evaluation.
+    """
+    manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
+    metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
+    task, inputs = TASKS[manifest.details["task"]], manifest.derived_from
+    if problems := list(requested_policy.problems(task)):
+        raise ConfigurationError(f"The policy does not fit {evaluation}: {'; '.join(problems)}.")
+    scores = manifest.details.get("scores")
+    profile = external_profile(task, scores == "classes") if scores else profile_of(task)
+    policy, then = requested_policy.resolved(profile), GatePolicy.model_validate(verdict["policy"])
+    by = policy.champion.metric
+    comparisons = {name: _comparison(body) for name, body in verdict["comparisons"].items()}
+    comparison = comparisons.get(by) if then.champion.confidence == policy.champion.confidence else None
+    guessing = _comparison(verdict["guessing"]) if verdict["guessing"] else None
+    if guessing and (guessing.metric != by or then.better_than_guessing != policy.better_than_guessing):
+        guessing = None
+    judged = [entry for entry in slices if entry["judged"]]
+    values = {
+        name: {
+            entry["name"]: entry["metrics"]["candidate"][name]
+            for entry in judged
+            if name in entry["metrics"]["candidate"]
+        }
+        for name in policy.slices or ()
+    }
+    # A cost that bounded nothing is in the newest measurement beside the model.
+    measured = store.measurements(inputs["model"], "evaluate")[:1]
+    cost = Cost(**verdict["cost"]) if "cost" in verdict else None
+    if cost is None and measured:
+        cost = Cost.of(measured[0], f"measurements/{inputs['model']}")
+    suite = NOT_TRIED
+    if body := verdict.get("integration"):
+        suite = Suite(body["verdict"], tuple(body["reasons"]), tuple(body["warnings"]), body["online"])
+    checks = []
+    for name in DATA_CHECKS:
+        check, why = NOT_CHECKED, tuple[str, ...](["was not given"])
+        if reference := manifest.derived_from.get(name):
+            try:
+                details = store.manifest(reference).details
+                check, why = details["verdict"], tuple(details["warnings"])
+            except MissingArtifactError:
+                why = ("is no longer in the store",)
+        checks.append(DataCheck(name.replace("_", " "), check, why))
+    evidence = Evidence(
+        model=store.manifest(inputs["model"]),
+        candidate=metrics["candidate"],
+        baseline=metrics["baseline"],
+        comparison=comparison,
+        slices=values,
+        slices_requested=requested_policy.slices is not None,
+        data_checks=tuple(checks),
+        cost=cost,
+        guessing=guessing,
+        comparisons=comparisons,
+        slice_comparisons={
+            entry["name"]: _comparison(entry["comparisons"][by]) for entry in judged if by in entry["comparisons"]
+        },
+        seen=FittedTestRows(**seen | {"unread": tuple(seen["unread"])}) if (seen := verdict["seen"]) else None,
+        fairness=fairness_from(store.read_json(evaluation, FAIRNESS)) if manifest.entry(FAIRNESS) else {},
+        origins=origins_of(
+            store, inputs["model"], inputs["training_set"], inputs.get("split", ""), inputs.get("split_checks", "")
+        ),
+        integration=suite,
+        counted=RowCounts(**verdict["counted"]),
+    )
+    missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
+    if "regressions" in missing:
+        policy = policy.model_copy(update={"regressions": None})
+    rules = tuple(rule for rule in applied_rules(policy, evidence) if rule.name not in missing)
+    outcome = verdict_of(rules)
+    return Retried(
+        verdict=NOT_KNOWN if missing and outcome == "pass" else outcome,
+        broken=tuple(str(rule) for rule in rules if rule.refuses),
+        warnings=tuple(str(rule) for rule in rules if rule.warns),
+        not_measured=missing,
+    )
+
+
+def _comparison(body: Mapping[str, Any]) -> Comparison:
+    return Comparison(**{name: value for name, value in body.items() if name in Comparison.__dataclass_fields__})
+
+
+def _not_measured(policy: GatePolicy, evidence: Evidence, metrics: Any, judged_slices: int) -> Iterator[str]:
+    """Names of the rules that the policy asks for and the evaluation cannot answer."""
+    candidate, champion = evidence.candidate, "champion" in metrics
+    yield from (f"bar {name}" for name in policy.bars if name not in candidate)
+    for name in policy.must_beat_baseline or ():
+        if name not in candidate or name not in evidence.baseline:
+            yield f"baseline {name}"
+    if policy.better_than_guessing is not None and evidence.guessing is None:
+        yield "guessing"
+    yield from (f"leakage alarm {name}" for name in policy.leakage_alarm or () if name not in candidate)
+    if evidence.comparison is None and champion:
+        yield f"champion {policy.champion.metric}"
+    regressions = policy.regressions
+    if regressions is not None and champion:
+        lacking = regressions.slices and len(evidence.slice_comparisons) < judged_slices
+        if lacking or not set(regressions.metrics) <= evidence.comparisons.keys():
+            yield "regressions"
+    yield from (f"slices {name}" for name, values in evidence.slices.items() if not values and judged_slices)
+    for column, bounds in policy.fairness.items():
+        if column not in evidence.fairness:
+            yield from (f"fairness {column} {name}" for name in bounds)
+    if evidence.integration is NOT_TRIED and policy.require_integration:
+        yield "integration"
+    if not evidence.integration.online and policy.require_online:
+        yield "integration online"
+    if evidence.cost is None and policy.cost.latency_ms is not None:
+        yield "latency"
+    if policy.cost.memory_mb is not None and (evidence.cost is None or evidence.cost.memory_mb is None):
+        yield "memory"
 
 
 class PolicyTrial(StageModel):

@@ -5,21 +5,20 @@ import re
 from collections.abc import Mapping
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.registry.approval import now, require_approval, require_other_eyes
-from gatehouse.registry.exemption import require_exemptions
-from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.registration import require_binding
-from gatehouse.registry.state import (
+from gatehouse.registry.approval import now, require_approval, require_exemptions, require_other_eyes
+from gatehouse.registry.ledger import (
     ALIASES,
     CANARY,
     CHAMPION,
     SHADOW,
+    Ledger,
     ModelVersion,
     Record,
     StaleVerdictError,
     State,
     Verdict,
 )
+from gatehouse.registry.registration import require_binding
 from gatehouse.reports.advice import advised
 from gatehouse.store.records import whoami
 from gatehouse.store.store import ArtifactStore

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.approval import standing
-from gatehouse.registry.exemption import exemptions_from, rules_of, why_not_exempted
-from gatehouse.registry.state import CHAMPION, STAGING, Record, StaleVerdictError, State, Subject, Verdict
+from gatehouse.registry.approval import exemptions_from, rules_of, standing, why_not_exempted
+from gatehouse.registry.ledger import CHAMPION, STAGING, Record, StaleVerdictError, State, Subject, Verdict
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.registry.answers import provenance_of, settings_of, training_of
-from gatehouse.registry.comparison import Change, code_changes
+from gatehouse.registry.explanation import Change, code_changes, provenance_of, settings_of, training_of
 from gatehouse.registry.naming import named
 from gatehouse.store.records import changes
 from gatehouse.store.reference import Reference, references_in

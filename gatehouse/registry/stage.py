@@ -7,15 +7,13 @@ from pydantic import AfterValidator, Field, model_validator
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import promotion
-from gatehouse.registry.answers import require_answers
-from gatehouse.registry.approval import now
-from gatehouse.registry.exemption import rules_of
+from gatehouse.registry.approval import now, rules_of
+from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
-from gatehouse.registry.ledger import SEES_CHAMPIONS, WRITES_LEDGER, Ledger
+from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, Subject
 from gatehouse.registry.naming import NAME
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
-from gatehouse.registry.state import CHAMPION, Subject
 from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.store.identity import identity_digest, operational
 from gatehouse.store.stage import StageModel, stage

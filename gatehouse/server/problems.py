@@ -24,7 +24,7 @@ from gatehouse.errors import (
 )
 from gatehouse.registry.approval import ApprovalError
 from gatehouse.registry.naming import UnknownVersionError
-from gatehouse.registry.state import LedgerError, StaleVerdictError
+from gatehouse.registry.ledger import LedgerError, StaleVerdictError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

@@ -8,7 +8,7 @@ from kfp import dsl
 
 from gatehouse.components import evaluate as component
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.presentation import present
+from gatehouse.evaluation.report import present
 from gatehouse.reports.contents import rendered
 from gatehouse.store.parameters import parameter_of
 from tests.components import call, stored

@@ -12,13 +12,13 @@ from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName, group_measures_of
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
+from gatehouse.registry.policy_trial import verdict_by
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.evaluation.test_gate import MODEL
 

@@ -7,12 +7,12 @@ import pytest
 
 from gatehouse.evaluation.evidence import origins_of
 from gatehouse.evaluation.gate import Evidence, Origins, applied_rules
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, Bench

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, GatePolicy, RegressionRule, Terms
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import LENIENT, Bench

@@ -12,12 +12,12 @@ import pytest
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.evaluation.evidence import unseen_part
 from gatehouse.evaluation.gate import DataCheck, Evidence, FittedTestRows, applied_rules, verdict_of
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import Bar, GatePolicy, Terms
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor

@@ -10,8 +10,7 @@ import pytest
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
-from gatehouse.evaluation.presentation import markdown
-from gatehouse.evaluation.report import page
+from gatehouse.evaluation.report import markdown, page
 from gatehouse.evaluation.result import ScoringError
 from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, Terms
 from gatehouse.evaluation.stage import SelfComparisonError, evaluate

@@ -11,11 +11,11 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.integration.spec import FAIL, FILE, NOT_CHECKED
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.metrics.tasks import BINARY
-from gatehouse.registry.exemption import rules_of
+from gatehouse.registry.approval import rules_of
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.canonical import canonical_json
 from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, Bench

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.recorded import verdict_by
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, by_class, evaluate
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import publish_split, publish_training_set, table

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.approval import ApproveRequest, approve, now
-from gatehouse.registry.exemption import ExemptRequest, exempt
-from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.approval import ApproveRequest, ExemptRequest, approve, exempt, now
+from gatehouse.registry.ledger import Ledger, State
 from gatehouse.registry.stage import RegisterRequest, RegisterResult, ResolveRequest, register, resolve
-from gatehouse.registry.state import State
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore

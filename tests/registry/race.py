@@ -23,10 +23,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, Record, State, fold
 from gatehouse.registry.projection import project
 from gatehouse.registry.promotion import PromotionError, next_promotion, next_rollback, promote, rollback
-from gatehouse.registry.state import ALIASES, CHAMPION, Record, State, fold
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import URI

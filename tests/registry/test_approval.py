@@ -11,10 +11,9 @@ from gatehouse.errors import CorruptArtifactError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import approval
 from gatehouse.registry.approval import ApprovalError, now
-from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.ledger import Ledger, Record, StaleVerdictError
 from gatehouse.registry.promotion import promote
 from gatehouse.registry.registration import WrongEvaluationError
-from gatehouse.registry.state import Record, StaleVerdictError
 from gatehouse.store.records import whoami
 from tests.registry.gate import MANUAL, NAME, Gate
 

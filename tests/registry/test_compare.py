@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
 from gatehouse.notebook.store import Store
-from gatehouse.registry.comparison import CompareRequest, compare
-from gatehouse.registry.explanation import numbers_of, version_summaries
+from gatehouse.registry.explanation import CompareRequest, compare, numbers_of, version_summaries
 from gatehouse.registry.promotion import tag
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.eraser import erase, plan_erasure

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.approval import now
-from gatehouse.registry.exemption import ExemptionError
-from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.approval import ExemptionError, now
+from gatehouse.registry.ledger import Exemption, Ledger, Record
 from gatehouse.registry.promotion import promote
-from gatehouse.registry.state import Exemption, Record
 from tests.registry.gate import NAME, Gate
 
 LONG = GatePolicy(approval="manual", approval_days=30)

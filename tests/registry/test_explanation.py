@@ -10,9 +10,17 @@ import yaml
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.registry.answers import IncompleteLineageError, seven_answers
 from gatehouse.registry.card import model_card
-from gatehouse.registry.explanation import Edge, ExplainRequest, Explanation, Node, explain, graph_of
+from gatehouse.registry.explanation import (
+    Edge,
+    ExplainRequest,
+    Explanation,
+    IncompleteLineageError,
+    Node,
+    explain,
+    graph_of,
+    seven_answers,
+)
 from gatehouse.registry.report import explanation_page, lineage_picture
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore

@@ -24,9 +24,9 @@ from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
 from gatehouse.registry.explanation import ExplainRequest, explain
 from gatehouse.registry.external import PickleError, doubt_of
+from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
-from gatehouse.registry.state import StaleVerdictError
 from gatehouse.store.store import ArtifactStore
 from tests.components import call, stored
 from tests.evaluation.test_judging import ROWS, SHARES, TRUTH, judged

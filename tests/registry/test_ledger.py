@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gatehouse.registry.ledger import Ledger, model_names
-from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback
-from gatehouse.registry.registration import WrongEvaluationError, next_registration
-from gatehouse.registry.state import (
+from gatehouse.registry.ledger import (
     ALIASES,
     Approval,
     Exemption,
+    Ledger,
     LedgerError,
     Record,
     StaleVerdictError,
@@ -26,7 +24,10 @@ from gatehouse.registry.state import (
     Subject,
     Verdict,
     fold,
+    model_names,
 )
+from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback
+from gatehouse.registry.registration import WrongEvaluationError, next_registration
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate
 
@@ -309,7 +310,7 @@ from pathlib import Path
 from tests.registry.gate import make_gate
 from gatehouse.store.store import ArtifactStore
 from gatehouse.registry import projection
-from gatehouse.registry.state import StaleVerdictError
+from gatehouse.registry.ledger import StaleVerdictError
 projection.tracking_of = lambda store: None
 address, seed, ready, number, racers = sys.argv[1:]
 gate = make_gate(ArtifactStore.open(address))

@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from gatehouse.registry import promotion
-from gatehouse.registry.ledger import Ledger
+from gatehouse.registry.ledger import Ledger, StaleVerdictError, Verdict
 from gatehouse.registry.promotion import PromotionError, archive, promote, rollback
 from gatehouse.registry.stage import PromoteRequest
 from gatehouse.registry.stage import promote as promote_stage
-from gatehouse.registry.state import StaleVerdictError, Verdict
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import MANUAL, NAME, Gate
 

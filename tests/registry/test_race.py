@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gatehouse.registry.state import Record, Subject, Verdict
+from gatehouse.registry.ledger import Record, Subject, Verdict
 from tests.registry.race import Operation, problems
 
 A, B = "ended before", "began after"

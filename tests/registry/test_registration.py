@@ -4,10 +4,10 @@ import pytest
 
 from gatehouse.errors import CorruptArtifactError
 from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.promotion import archive, promote, rollback
 from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.stage import NoChampionError, ResolveRequest, resolve
-from gatehouse.registry.state import StaleVerdictError
 from tests.registry.gate import MANUAL, NAME, Gate
 
 MANUAL_FOR_LONG = GatePolicy(approval="manual", approval_days=30)

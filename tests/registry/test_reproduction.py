@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.answers import provenance_of
+from gatehouse.registry.explanation import provenance_of
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.reproduction import NotReproducibleError, Rebuild, Reproduced, Step, beside
 from gatehouse.store.store import ArtifactStore

@@ -27,7 +27,7 @@ from gatehouse.online.redis import RedisOnline, connect_redis
 from gatehouse.operations.diagnosing_stage import mlflow_finding, tracking_finding
 from gatehouse.operations.notice import post
 from gatehouse.project.platforms import Platform
-from gatehouse.registry.model_registry import registry_here
+from gatehouse.registry.projection import registry_here
 from gatehouse.runtime.redaction import (
     error_text,
     names_password,

@@ -14,7 +14,7 @@ from gatehouse.data.snapshot.stage import SnapshotRequest
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import GatehouseError, HiddenValueError
 from gatehouse.evaluation import footprint
-from gatehouse.evaluation.integration import child
+from gatehouse.evaluation.integration import stage as integration
 from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.features.decisions_stage import _faults
@@ -51,12 +51,12 @@ READERS: dict[str, Callable[[Path], object]] = {
     "time": lambda _: EntityRows.of_frame(pd.DataFrame({"event_timestamp": [f"x{SECRET}"]})),
     "types": lambda _: table_of_rows([{"name": 1}, {"name": f"x{SECRET}"}], ["name"]),
     "categories": lambda _: texts_of("name", pa.chunked_array([[float(SECRET) + 0.5]]), "int64"),
-    "program": lambda folder: child.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1],
-    "assertion": lambda _: child._shown("test_it.py::test_it", f"assert {SECRET} == 1"),
-    "skipped": lambda _: child._shown("test_it.py::test_it", f"was skipped: row {SECRET}"),
-    "expected": lambda _: child._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"),
-    "parameter": lambda _: child._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"),
-    "untried": lambda _: child.require_permanent(
+    "program": lambda folder: integration.run(["-c", f"raise SystemExit('{SECRET}')"], 60.0, folder)[1],
+    "assertion": lambda _: integration._shown("test_it.py::test_it", f"assert {SECRET} == 1"),
+    "skipped": lambda _: integration._shown("test_it.py::test_it", f"was skipped: row {SECRET}"),
+    "expected": lambda _: integration._shown("test_it.py::test_it", f"is expected to fail: row {SECRET}"),
+    "parameter": lambda _: integration._shown(f"test_it.py::test_it[{SECRET}]", "was deselected"),
+    "untried": lambda _: integration.require_permanent(
         {"permanent": False, "name": "StoreError", "message": f"row {SECRET}"}
     ),
 }

@@ -29,6 +29,12 @@ def described(error: GatehouseError) -> dict[str, Any]:
     return {"name": type(error).__name__, "permanent": error.permanent, "message": str(error)}
 
 
+def is_test_file(path: str) -> bool:
+    """Whether pytest looks for tests in a file of this path."""
+    name = path.rpartition("/")[2]
+    return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))
+
+
 class IntegrationSpec(Spec):
     """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""
 

@@ -25,7 +25,7 @@ from gatehouse.operations.diagnosing_stage import (
 )
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
-from gatehouse.registry.model_registry import RegistryApi
+from gatehouse.registry.projection import RegistryApi
 from gatehouse.runtime.images import LOCKS, TRAINING_GPU
 from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 

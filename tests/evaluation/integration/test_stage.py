@@ -14,16 +14,19 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import GatehouseError
-from gatehouse.evaluation.integration import child, serving
-from gatehouse.evaluation.integration.child import UntriedError, failures, run
-from gatehouse.evaluation.integration.report import page
+from gatehouse.evaluation.integration import serving
+from gatehouse.evaluation.integration import stage as integration
 from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.integration.stage import (
     IntegrateRequest,
     IntegrateResult,
+    UntriedError,
     _served,
+    failures,
     integrate,
+    run,
 )
+from gatehouse.evaluation.report import integration_page as page
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore
@@ -286,7 +289,7 @@ def test_an_error_that_may_pass_is_no_verdict(
     ended: list[bool] = []
     monkeypatch.setattr(serving, "die_with_parent", lambda: ended.append(True))
     monkeypatch.setattr(serving, "_answers", fail)
-    monkeypatch.setattr(child, "run", served)
+    monkeypatch.setattr(integration, "run", served)
     if reasons is None:
         with pytest.raises(UntriedError, match="could not be tried: GatehouseError: no answer"):
             tried(bench, force="trouble", rows=10)
@@ -318,7 +321,7 @@ def test_what_a_program_started_ends_with_it_and_trouble_of_the_machine_is_an_er
             started.append(os.pidfd_open(int((tmp_path / "started").read_text())))
             if "wait" in then:
                 raise subprocess.TimeoutExpired("it", timeout)
-        return wait(child)
+        return wait(integration)
 
     os.mkfifo(tmp_path / "started")
     monkeypatch.setattr(subprocess.Popen, "wait", until_it_started)  # No clock decides.
