@@ -3,7 +3,6 @@
 A component without an `example.py` gets an example with what it requires as parameters; both are compiled here.
 """
 
-import ast
 import inspect
 import runpy
 import tempfile

@@ -9,15 +9,13 @@ from gatehouse.api.records import Selection, select
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import find
 from gatehouse.project.project import Project
-from gatehouse.registry.explanation import leaves, provenance_of, settings_of
 from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
-from gatehouse.registry.explanation import Act, Number, act_of, numbers_of
-from gatehouse.registry.ledger import Ledger, model_names
+from gatehouse.registry.explanation import Act, Number, act_of, leaves, numbers_of, provenance_of, settings_of
+from gatehouse.registry.ledger import ALIASES, Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.registration import require_policy
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote
 from gatehouse.registry.stage import register as enter
-from gatehouse.registry.ledger import ALIASES
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 

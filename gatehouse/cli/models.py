@@ -24,12 +24,11 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
-from gatehouse.registry.card import model_card
 from gatehouse.registry.approval import ExemptRequest, exempt
-from gatehouse.registry.ledger import Ledger, model_names
+from gatehouse.registry.card import model_card
+from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.policy_trial import tried
-from gatehouse.registry.ledger import ALIASES, CHAMPION
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
 
@@ -202,12 +201,12 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
-    compared = comparison.compare(comparison.CompareRequest(first=first, second=second), open_store(store))
+    compared = explanation.compare(explanation.CompareRequest(first=first, second=second), open_store(store))
     names = (compared.first, compared.second)
     numbers = [
         {"on the test part": pair.name, names[0]: pair.first, names[1]: pair.second} for pair in compared.numbers
     ]
-    view = {"numbers": numbers, "note": "" if compared.same_test else comparison.DIFFERENT_ROWS}
+    view = {"numbers": numbers, "note": "" if compared.same_test else explanation.DIFFERENT_ROWS}
     show(compared, as_json, view=view | {"changes": compared.changes or "nothing changed"})
 
 

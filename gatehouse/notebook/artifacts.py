@@ -10,8 +10,7 @@ from gatehouse.api.records import fields_of
 from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.explanation import DIFFERENT_ROWS, changes_between, compare_numbers
-from gatehouse.registry.ledger import Ledger
-from gatehouse.registry.ledger import ModelVersion
+from gatehouse.registry.ledger import Ledger, ModelVersion
 from gatehouse.reports.contents import rendered
 from gatehouse.store.database import quoted
 from gatehouse.store.manifest import Manifest

@@ -12,8 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from gatehouse.api import models, pipelines, runs
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explanation import CompareRequest, compare
-from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.explanation import CompareRequest, ExplainRequest, compare, explain
 from gatehouse.registry.naming import named
 from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised

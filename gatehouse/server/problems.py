@@ -23,8 +23,8 @@ from gatehouse.errors import (
     PredictionError,
 )
 from gatehouse.registry.approval import ApprovalError
-from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.ledger import LedgerError, StaleVerdictError
+from gatehouse.registry.naming import UnknownVersionError
 
 logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"

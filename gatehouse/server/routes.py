@@ -12,12 +12,18 @@ from gatehouse.api import data, models, pipelines, runs, tuning
 from gatehouse.errors import GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.registry.approval import ApproveResult
-from gatehouse.registry.explanation import CompareRequest, VersionComparison, compare
-from gatehouse.registry.explanation import Act, ExplainRequest, Explanation, explain
-from gatehouse.registry.ledger import model_names
+from gatehouse.registry.explanation import (
+    Act,
+    CompareRequest,
+    ExplainRequest,
+    Explanation,
+    VersionComparison,
+    compare,
+    explain,
+)
+from gatehouse.registry.ledger import ALIASES, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.stage import PromoteResult, RegisterResult
-from gatehouse.registry.ledger import ALIASES
 from gatehouse.server.access import Promoter, Reader, Runner, Token
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import answers
