@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.registry import model_registry
+from gatehouse.registry import projection
 from gatehouse.registry.projection import project
 from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.store.reference import Reference
@@ -27,8 +27,8 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelRegistry]:
     with model_registry_api.model_registry() as served:
         monkeypatch.setenv("GATEHOUSE_MODEL_REGISTRY", served.url)
         monkeypatch.setenv("GATEHOUSE_MODEL_REGISTRY_AUTHOR", "ada")
-        monkeypatch.setattr(model_registry, "_PAGE", 2)
-        monkeypatch.setattr(model_registry, "_BACKOFF", 0.0)
+        monkeypatch.setattr(projection, "_PAGE", 2)
+        monkeypatch.setattr(projection, "_BACKOFF", 0.0)
         monkeypatch.setenv(RUN_ID, "run-1")
         yield served
 
