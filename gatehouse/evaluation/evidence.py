@@ -21,7 +21,7 @@ from gatehouse.evaluation.gate import DATA_CHECKS, NOT_TRIED, DataCheck, FittedT
 from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
@@ -225,6 +225,6 @@ def _in_common(store: ArtifactStore, part: Part, judged: str, training_set: str,
             raise short from error
         raise UnreadableLineageError(
             f"expected values of {', '.join(keys)} that can be compared with those of {judged}, found other types in "
-            f"{training_set}: {said_by(error).partition(' LINE ')[0]}"
+            f"{training_set}: {error_words(error).partition(' LINE ')[0]}"
         ) from error
     return seen

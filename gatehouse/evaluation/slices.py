@@ -17,7 +17,7 @@ from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 from gatehouse.store.repeatable_sql import repeatable
 
 MOST_VALUES = 40
@@ -166,7 +166,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
         except duckdb.Error as error:
             raise ConfigurationError(
                 f"evaluation.slices: {name}: expected a SQL expression over the test rows, which have "
-                f"{', '.join(table.column_names)}; found {expression!r}: {said_by(error).partition(' LINE ')[0]}"
+                f"{', '.join(table.column_names)}; found {expression!r}: {error_words(error).partition(' LINE ')[0]}"
             ) from error
         if result.num_rows != table.num_rows:
             raise ConfigurationError(

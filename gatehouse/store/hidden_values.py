@@ -44,7 +44,7 @@ def unless_hidden(message: str) -> str:
     return f"not shown, as columns are sensitive ({columns})" if columns else message
 
 
-def said_by(error: Exception) -> str:
+def error_words(error: Exception) -> str:
     """A library's error in one line; only its kind where it may quote a row that must not be shown."""
     kind = type(error).__name__
     message = " ".join(str(error).split())
@@ -70,7 +70,7 @@ def without_values(error: Exception) -> Exception:
         return error
     frame = next(reversed(extract_tb(error.__traceback__)), None)
     place = f", raised at {Path(frame.filename).name}:{frame.lineno}" if frame else ""
-    return HiddenValueError(f"{said_by(error)}{place}").with_traceback(error.__traceback__)
+    return HiddenValueError(f"{error_words(error)}{place}").with_traceback(error.__traceback__)
 
 
 def _may_quote(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.errors import GatehouseError
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import CategoricalSpec, NumericSpec, TransformationSpec
@@ -71,7 +71,7 @@ def table_of_rows(rows: Sequence[Mapping[str, object]], features: Iterable[str])
             columns[name] = pa.array([row[name] for row in rows], from_pandas=True)
         except (pa.ArrowException, OverflowError) as error:
             raise FeatureError(
-                f"Feature {name}: expected values of one type in all rows: {said_by(error)}.", feature=name
+                f"Feature {name}: expected values of one type in all rows: {error_words(error)}.", feature=name
             ) from error
     return pa.table(columns)
 
@@ -127,7 +127,7 @@ def texts_of(name: str, column: pa.ChunkedArray, kind: str = "") -> pa.ChunkedAr
         return pc.cast(plain.cast(pa.type_for_alias(kind)) if kind else plain, pa.string())
     except pa.ArrowInvalid as error:
         raise FeatureError(
-            f"Feature {name}: expected categories of type {kind}: {said_by(error)}.", feature=name
+            f"Feature {name}: expected categories of type {kind}: {error_words(error)}.", feature=name
         ) from error
 
 

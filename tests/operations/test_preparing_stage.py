@@ -29,12 +29,12 @@ def test_later_tasks_of_a_run_read_which_stages_it_forces(
 ) -> None:
     assert rerun_of(store, RUN) == ""
     for rerun in ("train@2", "split"):  # A retry of the first task changes nothing.
-        prepare(PrepareRequest(rerun=rerun, stages=("train", "split")), store)
+        prepare(PrepareRequest(rerun=rerun), store)
     assert (rerun_of(store, RUN), rerun_of(store, "other"), rerun_of(store, "")) == ("train@2", "", "")
     monkeypatch.setenv(RERUN, "tune")
     assert rerun_of(store, RUN) == "tune"
     with pytest.raises(ConfigurationError, match="'trian'"):
-        prepare(PrepareRequest(rerun="trian", stages=("train",)), store)
+        prepare(PrepareRequest(rerun="trian"), store)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_F
 from gatehouse.features.definitions.repository import FILE, Repository, View, staged_by
 from gatehouse.features.definitions.sql_text import replacing_macros
 from gatehouse.store.database import out_of_memory, quoted
-from gatehouse.store.hidden_values import said_by, unless_hidden
+from gatehouse.store.hidden_values import error_words, unless_hidden
 from gatehouse.store.repeatable_sql import repeatable
 
 SQL_TYPES = {"numeric": "FLOAT", "double": "DOUBLE", "categorical": "VARCHAR", "string": "VARCHAR", "int64": "BIGINT"}
@@ -151,7 +151,7 @@ def table_of(connection: duckdb.DuckDBPyConnection, query: str, where: str) -> p
 def _broken(where: str, query: str, error: duckdb.Error, above: int = 1) -> GatehouseError:
     if memory := out_of_memory(error, f"The feature repository's {where}"):
         return memory
-    message = _PLACE.split(said_by(error))[0]
+    message = _PLACE.split(error_words(error))[0]
     place = _PLACE.search(str(error))
     line, lines = int(place[1]) if place else 0, query.split("\n")
     # Lines above the user's query, and the one that closes the parenthesis around it, are in no file of the user.

@@ -10,7 +10,7 @@ from gatehouse.features.computing.compute import SQL_TYPES
 from gatehouse.features.database import cursor
 from gatehouse.features.definitions.repository import OnDemand
 from gatehouse.store.database import quoted
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 from gatehouse.store.repeatable_sql import repeatable
 
 
@@ -58,7 +58,7 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
         except duckdb.OutOfMemoryException:
             raise  # The stage reports it: the query is not wrong.
         except duckdb.Error as error:
-            raise ConfigurationError(f"The feature repository's {file} does not run: {said_by(error)}") from error
+            raise ConfigurationError(f"The feature repository's {file} does not run: {error_words(error)}") from error
     if features.num_rows != rows.num_rows:
         raise ConfigurationError(
             f"{file}: expected one row for each of the {rows.num_rows} in `rows`, found {features.num_rows}. Return "

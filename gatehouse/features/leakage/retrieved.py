@@ -21,7 +21,7 @@ from gatehouse.features.point_in_time.feast_store import quickly
 from gatehouse.features.point_in_time.plain_repository import opened, requested, unpacked
 from gatehouse.reports.page import Verdict, render
 from gatehouse.runtime.plural import counted
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 
 with quickly():
     from feast.errors import FeastError
@@ -227,7 +227,7 @@ def retrieve(
         try:
             answer = store.get_historical_features(entity_df=frame, features=selection, **options).to_arrow()
         except _REFUSALS as error:
-            raise ConfigurationError(f"Feast refuses the retrieval: {said_by(error)}.") from error
+            raise ConfigurationError(f"Feast refuses the retrieval: {error_words(error)}.") from error
         checked: Any = store.provider
     if not isinstance(selection, list):  # Feast also gives what on-demand features are computed from.
         views: list[Any] = selection.feature_view_projections

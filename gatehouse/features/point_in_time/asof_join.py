@@ -36,7 +36,7 @@ from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_F
 from gatehouse.features.definitions.repository import View
 from gatehouse.features.exact import cast_column, row_of
 from gatehouse.store.database import quoted
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 
 Integers = npt.NDArray[np.int64]
 Truths = npt.NDArray[np.bool_]
@@ -243,7 +243,7 @@ def _pieces_of(
     except duckdb.OutOfMemoryException:
         raise  # The stage reports it: the table is not wrong.
     except duckdb.Error as error:
-        raise ConfigurationError(f"A feature table cannot be read: {said_by(error)}") from error
+        raise ConfigurationError(f"A feature table cannot be read: {error_words(error)}") from error
 
 
 def _divided(

@@ -16,7 +16,7 @@ from gatehouse.features.database import connect
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.features.exact import DECLARED, TIME, cast_column, cast_texts, row_of
 from gatehouse.store.database import text_literal
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 
 _CSV, _PARQUET = (".csv", ".csv.gz", ".tsv"), (".parquet", ".pq")
 _DELIMITERS = ",;\t|"
@@ -61,7 +61,7 @@ def read_entity_rows(
         else:
             rows = pq.ParquetFile(path).read()
     except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
-        raise ConfigurationError(f"{name} cannot be read: {said_by(error)}") from error
+        raise ConfigurationError(f"{name} cannot be read: {error_words(error)}") from error
     if missing := [key for key in keys if key not in rows.column_names]:
         raise ConfigurationError(
             f"{name}: expected the key columns {', '.join(keys)}, found {', '.join(rows.column_names)}: "
@@ -112,4 +112,4 @@ def write_rows(batches: Sequence[pa.Table], path: Path) -> None:
             connection.register("rows", pa.concat_tables(batches))
             connection.execute(f"COPY rows TO {text_literal(path)} {kind}")
     except (OSError, duckdb.Error) as error:
-        raise ConfigurationError(f"{path} cannot be written: {said_by(error)}. Name another file.") from error
+        raise ConfigurationError(f"{path} cannot be written: {error_words(error)}. Name another file.") from error

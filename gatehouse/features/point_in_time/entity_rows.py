@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.point_in_time.source_files import SourceFiles
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 
 TIME = "event_timestamp"
 _NUMBERS = ("integer", "floating", "decimal", "mixed-integer", "mixed-integer-float")  # pandas' names of kinds.
@@ -57,7 +57,7 @@ class EntityRows:
             except (TypeError, ValueError) as error:
                 raise ConfigurationError(
                     f"Entity rows: {TIME}: expected times, or texts such as 2013-01-31T14:00:00Z, found {kind} values "
-                    f"that cannot be read: {said_by(error)}"
+                    f"that cannot be read: {error_words(error)}"
                 ) from error
         table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
         return cls(table.schema, lambda: table)
@@ -76,7 +76,9 @@ class EntityRows:
                 except duckdb.OutOfMemoryException:
                     raise  # The stage reports it: the query is not wrong.
                 except duckdb.Error as error:
-                    raise ConfigurationError(f"The query of the entity rows does not run: {said_by(error)}") from error
+                    raise ConfigurationError(
+                        f"The query of the entity rows does not run: {error_words(error)}"
+                    ) from error
 
         def kept_on_disk(relation: duckdb.DuckDBPyRelation) -> pa.Table:
             # The file is memory-mapped. It has no name, so it disappears with its last reader.

@@ -32,7 +32,7 @@ from gatehouse.features.point_in_time.entity_rows import EPOCH, EntityRows
 from gatehouse.features.point_in_time.source_files import SourceFiles
 from gatehouse.runtime import limits
 from gatehouse.store.database import quoted, time_literal
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 
 NAME: Final = "gatehouse.features.point_in_time.offline_store.AsofOfflineStore"
 POINT_IN_TIME = "gatehouse.point_in_time"
@@ -310,7 +310,7 @@ def _explained(source: DataSource) -> Iterator[None]:
     except duckdb.OutOfMemoryException:
         raise  # The stage reports it: the source is not wrong.
     except duckdb.Error as error:
-        raise ConfigurationError(f"The source {source.name} cannot be read: {said_by(error)}") from error
+        raise ConfigurationError(f"The source {source.name} cannot be read: {error_words(error)}") from error
 
 
 def _memory() -> int:

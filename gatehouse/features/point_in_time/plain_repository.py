@@ -17,7 +17,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.settings import SETTINGS_FILE, read_settings
 from gatehouse.features.point_in_time.feast_store import quickly
 from gatehouse.runtime.importing import unpack_tar
-from gatehouse.store.hidden_values import said_by
+from gatehouse.store.hidden_values import error_words
 from gatehouse.store.objects.listed_files import list_objects
 
 with quickly():
@@ -61,7 +61,7 @@ def unpacked(place: str, folder: Path) -> Path:
                     unpack_tar(tar, path)
         except (tarfile.TarError, zipfile.BadZipFile, OSError) as error:
             raise ConfigurationError(
-                f"{place}: expected a .zip or .tar.gz archive with files inside it: {said_by(error)}."
+                f"{place}: expected a .zip or .tar.gz archive with files inside it: {error_words(error)}."
             ) from error
     settings = sorted(path.rglob(SETTINGS_FILE), key=lambda file: len(file.parts))
     if not settings or (len(settings) > 1 and len(settings[0].parts) == len(settings[1].parts)):

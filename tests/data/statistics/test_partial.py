@@ -89,7 +89,7 @@ def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = "gatehouse.data.statistics.columns"
+    missing = "gatehouse.data.statistics.partial"
     monkeypatch.setitem(sys.modules, missing, None)
     request = MeasureRequest(
         name="small", datasets=store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from
