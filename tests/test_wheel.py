@@ -173,5 +173,5 @@ def test_every_module_is_imported_by_a_newer_python(wheel: Path) -> None:
     _uv("venv", "--python", python, folder)
     _uv("pip", "install", "--python", folder, f"gatehouse[snapshot,pipelines] @ {wheel.as_uri()}")
     imported, *left_out = _run(folder / "bin" / "python", "-W", "error", "-c", IMPORTS).split()
-    assert int(imported) > 500, left_out
+    assert int(imported) > 300, left_out
     assert not {"numpy", "pyarrow", "kfp", "duckdb", "pydantic"} & set(left_out)
