@@ -123,7 +123,7 @@ def retrieve_features(
             Path(report.path).write_text("<p>There are no such rows.</p>", encoding="utf-8")
         return (verdict, reasons, [], number, set_aside)
     if not entity_rows:
-        raise ConfigurationError("entity_rows: expected the rows to which features of a repository are joined, found none.")
+        raise ConfigurationError("entity_rows: expected the rows that get features of the repository, found none.")
     place = repository.path if repository else repository_address
     with run.store.workspace() as workspace:
         retrieved = retrieve(
