@@ -9,7 +9,7 @@ import typer
 
 from gatehouse.api import pipelines
 from gatehouse.cli.output import JsonOption, StoreOption, print_json, show, written
-from gatehouse.operations.metrics import Totals, exposition
+from gatehouse.operations.metrics import NOT_MEASURED, Totals, exposition
 from gatehouse.project.place import open_store
 from gatehouse.registry.explanation import leaves
 from gatehouse.reports.format import percent
@@ -25,7 +25,7 @@ def status(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show how pipelines and stages do, or one run. What was not measured is left out, and never 0."""
+    """Show how pipelines and stages do, or one run. What was not measured is said so, and never 0."""
     opened = open_store(store)
     if run:
         show(pipelines.run(opened, run), as_json)
@@ -62,11 +62,12 @@ def status(
 
 def _total(total: Totals) -> dict[str, Any]:
     spans = {"median": total.median_seconds, "waited": total.queue_seconds}
+    measured: dict[str, Any] = {name: at if at is None else timedelta(seconds=at) for name, at in spans.items()}
+    measured |= {"cost": total.cost, "GPU": total.gpu_percent and percent(total.gpu_percent / 100)}
     return (
         {"stage": total.stage, "pipeline": total.name, "runs": total.runs, "success": percent(total.success)}
         | {"memo": total.memo, "retries": total.retries}
-        | {name: None if seconds is None else timedelta(seconds=seconds) for name, seconds in spans.items()}
-        | {"cost": total.cost, "GPU": None if total.gpu_percent is None else percent(total.gpu_percent / 100)}
+        | {name: NOT_MEASURED if value is None else value for name, value in measured.items()}
         | {"last": total.last_state}
     )
 

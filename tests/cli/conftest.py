@@ -1,5 +1,6 @@
-"""The project of `gatehouse features`, as fixtures."""
+"""The project of `gatehouse features`, and the gate of the registry's tests, as fixtures."""
 
 from tests.cli.feature_place import empty, made, place
+from tests.registry.conftest import gate
 
-__all__ = ["empty", "made", "place"]
+__all__ = ["empty", "gate", "made", "place"]

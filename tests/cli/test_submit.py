@@ -15,7 +15,8 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from gatehouse.cli import kfp, schedule
+from gatehouse.api import schedules
+from gatehouse.cli import kfp
 from gatehouse.cli.kfp import submit
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
@@ -74,13 +75,13 @@ def cli(place: Path, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch, com
         target.write_text(compiled[name])
         return target
 
-    monkeypatch.setattr(kfp, "compile_pipeline", once)
+    monkeypatch.setattr(schedules, "compile_pipeline", once)
     monkeypatch.setattr("gatehouse.project.checking.check_project", load_project)
     monkeypatch.setenv("GATEHOUSE_KFP_ENDPOINT", kfp_server.endpoint)
     monkeypatch.chdir(place / "project")
     app = typer.Typer()
     app.command("submit")(submit)
-    app.add_typer(schedule.app, name="schedule")
+    app.add_typer(kfp.app, name="schedule")
 
     def typed(line: str, code: int = 0) -> Result:
         result = CliRunner().invoke(app, line.split())
@@ -230,7 +231,7 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     monitoring, nightly = sorted(json.loads(cli("schedule list --json").output), key=lambda row: row["schedule"])
     assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
     assert monitoring["ended"] == nightly["ended"] == "RUNNING"
-    assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00+00:00")
+    assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00Z")
     cli("schedule pause nightly")
     assert "gatehouse schedule resume nightly" in cli("schedule apply").output
     cli("schedule resume nightly")

@@ -175,7 +175,7 @@ def test_status_shows_and_prints_it(
     capsys.readouterr()
     status(**everything)
     shown = capsys.readouterr().out
-    assert "flights-training" in shown and "87.5 %" in shown and "not measured" in shown and "gate: 1 approved" in shown
+    assert "flights-training" in shown and "87.5 %" in shown and "not measured" in shown and "  approved  1\n" in shown
     status(**everything, as_json=True)
     assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
     status(**everything, metrics=True)

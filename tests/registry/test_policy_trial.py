@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -44,25 +45,26 @@ def judged(gate: Gate, tmp_path: Path) -> Gate:
     return gate
 
 
-def _try(gate: Gate, policy: Path, *words: str) -> str:
-    result = CliRunner().invoke(app, ["try", str(policy), *words, "--store", gate.store.address])
+def _try(gate: Gate, policy: Path, *words: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(app, ["try", str(policy), *words, "--json", "--store", gate.store.address])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
-    return str(result.output)
+    trials: list[dict[str, Any]] = json.loads(result.output)
+    return trials
 
 
 def test_every_judged_candidate_is_shown_with_both_verdicts(judged: Gate, tmp_path: Path) -> None:
-    _, refused, passed = _try(judged, tmp_path / "policy.yaml", "--on", NAME).splitlines()
-    assert refused.startswith("models/delays/") and refused.split()[2:] == ["refused", "pass"]
-    name, evaluation, *verdicts = passed.split()[:4]
-    assert (name, verdicts) == (f"{NAME}:1", ["pass", "refused"]) and evaluation.startswith("evaluations/delays/")
-    assert "leakage alarm roc_auc: expected roc_auc of at most 0.74, found 0.7500" in passed
-    (only,) = json.loads(_try(judged, tmp_path / "policy.yaml", "--on", f"{NAME}:1", "--format", "json"))
-    assert (only["version"], only["then"], only["now"], only["not_measured"]) == (1, "pass", "refused", [])
+    refused, passed = _try(judged, tmp_path / "policy.yaml", "--on", NAME)
+    assert (refused["version"], refused["then"], refused["now"]) == (0, "refused", "pass")
+    assert (passed["version"], passed["then"], passed["now"]) == (1, "pass", "refused")
+    assert passed["broken"] == ["leakage alarm roc_auc: expected roc_auc of at most 0.74, found 0.7500"]
+    assert passed["evaluation"].startswith("evaluations/delays/") and passed["not_measured"] == []
+    assert _try(judged, tmp_path / "policy.yaml", "--on", f"{NAME}:1") == [passed]
 
 
 def test_an_evaluation_that_is_gone_was_not_measured(judged: Gate, tmp_path: Path) -> None:
     for _, verdict in judged.state.verdicts:
         judged.store.objects.local_path(f"{verdict.evaluation}/manifest.json").unlink()
-    text = _try(judged, tmp_path / "policy.yaml")
-    assert text.count("not known") == 2 and "not measured then: anything" in text
+    trials = _try(judged, tmp_path / "policy.yaml")
+    assert [trial["now"] for trial in trials] == ["not known"] * 2
+    assert all(trial["not_measured"][0].startswith("anything") for trial in trials)

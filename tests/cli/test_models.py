@@ -1,19 +1,24 @@
 """The verbs of `gatehouse models`."""
 
-import re
+import json
+from typing import Any
 
 import pytest
+import requests
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.notebook.store import Store
 from gatehouse.project.place import find
 from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.promotion import PromotionError
+from gatehouse.server.app import create_app
 from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.records import whoami
 from gatehouse.store.reference import Reference
 from tests.registry.gate import MANUAL, NAME, Gate
+from tests.server.serving import client, serving
 
 
 def _call(gate: Gate, *words: str) -> str:
@@ -35,15 +40,38 @@ def two(gate: Gate) -> Gate:
     return gate
 
 
-def test_list_names_versions_aliases_and_references(two: Gate) -> None:
-    text = _call(two, "list")
-    lines = text.splitlines()
-    for line, alias, model in ((1, "champion", two.model(1)), (2, "staging", two.model(2))):
-        assert lines[line].split()[:2] == [f"{NAME}:{line}", alias] and model.startswith(lines[line].split()[-1])
-    assert "roc_auc 0." in lines[1] and re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d ", lines[1])
+def _listed(gate: Gate, *words: str) -> list[dict[str, Any]]:
+    versions: list[dict[str, Any]] = json.loads(_call(gate, "list", *words, "--json"))
+    return versions
+
+
+def test_versions_are_listed_and_searched_by_metrics_settings_and_tags_at_all_three_doors(two: Gate) -> None:
+    first, second = _listed(two)
+    assert (first["version"], first["status"], first["model"]) == (f"{NAME}:1", "champion", two.model(1))
+    assert (second["version"], second["status"], second["by"]) == (f"{NAME}:2", "staging", "ada")
+    assert first["metrics"] == {"roc_auc": 0.73, "log_loss": 0.49} and first["registered"].startswith("20")
+    assert f"{NAME}:1  champion" in _call(two, "list")
+    _call(two, "tag", ":2", "season=winter")
+    for where, expected in (
+        (["seed=1..1.5"], [f"{NAME}:1"]),
+        (["roc_auc>0.7", "season=winter"], [f"{NAME}:2"]),
+        (["depth=2", "status!=champion"], [f"{NAME}:2"]),
+        (["log_loss<0.4"], []),
+    ):
+        words = [word for condition in where for word in ("--where", condition)]
+        assert [version["version"] for version in _listed(two, *words)] == expected
+        listed = Store(two.store).models("", *where).to_pandas()
+        assert listed.to_dict("list").get("model", []) == expected
+    assert [version["number"] for version in _listed(two, "--sort", "-seed")] == [2, 1]
+    reader = client(two.store, "", "ros", "read")
+    with serving(create_app(two.store)) as address:
+        reader.address = address
+        answer = reader.get("/v1/versions", where="seed=1..1.5", sort="-seed").json()
+        assert [version["version"] for version in answer] == [f"{NAME}:1"]
+        query, cookies = {"kind": "versions", "where": "seed>1 and roc_auc>0.7"}, {"gatehouse": reader.secret}
+        assert f"/models/{NAME}/2" in requests.get(f"{address}/search", params=query, cookies=cookies, timeout=60).text
     erase(two.store, plan_erasure(two.store, Reference.parse(two.model(1)), only=True), "request 17")
-    text = _call(two, "list")
-    assert text.splitlines()[1].split()[1:3] == ["champion,", "erased"]
+    assert _listed(two)[0]["status"] == "champion, erased"
 
 
 def test_a_model_without_versions_is_listed_and_explained(gate: Gate) -> None:
@@ -104,9 +132,9 @@ def test_promote_rollback_and_archive(two: Gate) -> None:
     assert f"{NAME}:2 is approved by " in text and f"promote {NAME}:2, or the promotion pipeline\n" in text
     assert f"{NAME}:2 is promoted to canary; {first}" in _call(two, "promote", "--to", "canary")
     assert second in _call(two, "promote")
-    assert _call(two, "list").splitlines()[1].split()[:2] == [f"{NAME}:1", "replaced"]
+    assert _listed(two)[0]["status"] == "replaced"
     assert first in _call(two, "rollback", "--reason", "it rained")
-    assert _call(two, "list").splitlines()[2].split()[:3] == [f"{NAME}:2", "rolled", "back"]
+    assert _listed(two)[1]["status"] == "rolled back"
     for words in (("promote",), ("promote", ":2")):
         with pytest.raises(PromotionError):
             _call(two, *words)
