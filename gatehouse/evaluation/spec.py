@@ -11,7 +11,7 @@ from gatehouse.configuration.strict import Duration
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.group_measures import GroupMeasureName
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.catalogue import MetricName, OwnName, is_own, metric_problem
+from gatehouse.metrics.catalogue import MetricName, MetricNames, OwnName, is_own, metric_problem
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
@@ -31,7 +31,7 @@ RULE_NAMES = (
 class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
-    metrics: tuple[OwnName, ...] = Field(
+    metrics: MetricNames = Field(
         (), description="Metrics of your own, `package.module:name`, besides all of the task and those of the policy."
     )
     slices: tuple[str, ...] | dict[str, str] = Field(
@@ -59,11 +59,6 @@ class EvaluationSpec(Spec):
         description="Columns by whose values fairness is measured, besides those that the contract marks as protected.",
     )
     seed: int = Field(7, ge=0, description="Of the resamples.")
-
-    @field_validator("metrics")
-    @classmethod
-    def _metrics_in_no_order(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(set(metrics)))
 
     @field_validator("slices")
     @classmethod
@@ -159,7 +154,7 @@ class ChampionRule(Spec):
 class RegressionRule(Spec):
     """Comparisons with the champion that are tested together (Holm 1979)."""
 
-    metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
+    metrics: MetricNames = Field((), description="Metrics that are compared on all test rows.")
     slices: bool = Field(
         True, description="Whether the metric of the comparison with the champion is also compared in each slice."
     )
@@ -203,7 +198,7 @@ class GatePolicy(Spec):
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
     bars: dict[MetricName, Bar] = Field(default_factory=dict, description="Bounds by metric.")
-    must_beat_baseline: tuple[MetricName, ...] | None = Field(
+    must_beat_baseline: MetricNames | None = Field(
         None,
         description="Metrics in which the candidate must be better than the baseline, or, if it is linear itself, as "
         "good; null for the objective.",
@@ -302,12 +297,6 @@ class GatePolicy(Spec):
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
     )
 
-    @field_validator("must_beat_baseline")
-    @classmethod
-    def _in_one_order(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The order of metrics has no meaning, so it must not change the identity of the policy."""
-        return metrics if metrics is None else tuple(sorted(set(metrics)))
-
     @model_validator(mode="after")
     def _names_rules(self) -> "GatePolicy":
         names = [own_rule_name(name) for name in self.own_rules]
@@ -386,7 +375,7 @@ class GatePolicy(Spec):
 
 def own_names(spec: EvaluationSpec, policy: GatePolicy) -> tuple[str, ...]:
     """All metrics and rules of a project's own, whose code decides what an evaluation says."""
-    return (*spec.metrics, *policy.own_metrics, *policy.own_rules)
+    return (*filter(is_own, spec.metrics), *policy.own_metrics, *policy.own_rules)
 
 
 def require_fit(spec: EvaluationSpec, policy: GatePolicy, task: Task) -> None:

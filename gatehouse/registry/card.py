@@ -8,7 +8,7 @@ import yaml
 from gatehouse.errors import GatehouseError
 from gatehouse.metrics.catalogue import METRICS
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.registry.explanation import ExplainRequest, Explanation, explain
+from gatehouse.registry.explanation import Explanation, explain
 from gatehouse.registry.stage import RegisterResult
 from gatehouse.reports.advice import advised
 from gatehouse.store.reference import Reference
@@ -57,7 +57,7 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
 def card_body(model: str, store: ArtifactStore) -> str:
     """The card of a version, such as NAME:2, without its YAML head; or why it cannot be drawn."""
     try:
-        return model_card(explain(ExplainRequest(model=model), store), store).split("---\n", 2)[-1]
+        return model_card(explain(store, model), store).split("---\n", 2)[-1]
     except GatehouseError as error:
         return f"The model card cannot be drawn: {error}"
 

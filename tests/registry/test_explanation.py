@@ -13,7 +13,6 @@ from gatehouse.cli.models import app
 from gatehouse.registry.card import model_card
 from gatehouse.registry.explanation import (
     Edge,
-    ExplainRequest,
     Explanation,
     IncompleteLineageError,
     Node,
@@ -37,7 +36,7 @@ def version(gate: Gate) -> Explanation:
     """The explanation of the first champion, with an approval whose reason is markup."""
     gate.run(gate.model(1))
     gate.approve(1, reason="<script>alert(1)</script>")
-    return explain(ExplainRequest(model=f"{NAME}@champion"), gate.store)
+    return explain(gate.store, f"{NAME}@champion")
 
 
 def test_a_version_answers_seven_questions(version: Explanation, gate: Gate) -> None:
