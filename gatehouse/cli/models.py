@@ -177,7 +177,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    from gatehouse.registry.report import explanation_page, lineage_picture
+    from gatehouse.registry.card import explanation_page, lineage_picture
 
     explained = explanation.explain(open_store(store), model)
     name = f"{explained.name}:{explained.version}"

@@ -1,14 +1,14 @@
-"""What is measured on a candidate, and the policy: what the gate demands of it."""
+"""How a candidate is tried and measured, and the policy: what the gate demands of it."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from gatehouse.configuration.strict import Duration
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.group_measures import GroupMeasureName
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
 from gatehouse.metrics.catalogue import MetricName, MetricNames, OwnName, is_own, metric_problem
@@ -17,6 +17,13 @@ from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
 from gatehouse.store.identity import Spec, Unordered
 
+SUITE_FILE, GOLDEN = "integration.json", "golden.parquet"
+"""The files of a suite: its checks; and the numbers of the golden rows with their predictions."""
+PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
+ONLINE = "online features"
+"""The check that online retrieval returns the features that the candidate was trained on."""
+Check = dict[str, str]
+"""`check` (its name), `verdict` and `observed` of one check."""
 LEAST_TEST_ROWS = 100
 OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
 """First words of rule names that continue with the name of a metric."""
@@ -78,6 +85,30 @@ class EvaluationSpec(Spec):
                 f"{', '.join(unknown)}"
             )
         return self
+
+
+class IntegrationSpec(Spec):
+    """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""
+
+    rows: int = Field(
+        32,
+        ge=1,
+        le=10_000,
+        description="Number of test rows in the golden batch, evenly spaced; a ranking takes whole groups.",
+    )
+    latency_ms: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest 95th percentile of the time to score one row in a serving process, in milliseconds; "
+        "null for no limit.",
+    )
+    memory_mb: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest memory of this process, in megabytes; null for no limit.",
+    )
 
 
 class Terms(Spec):
@@ -393,3 +424,21 @@ def begins_with(rule: str, name: str) -> bool:
 def own_rule_name(name: str) -> str:
     """The first words of the names of a project's own rule: `night revenue` for `shop.rules:night_revenue`."""
     return name.partition(":")[2].replace("_", " ")
+
+
+def reasons_of(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
+    """The reasons why a suite failed, and as warnings what it did not check."""
+    shown = [(check["verdict"], f"{check['check']}: {check['observed']}") for check in checks]
+    unchecked = (f"{text} ({NOT_CHECKED})" for verdict, text in shown if verdict == NOT_CHECKED)
+    return {"reasons": tuple(text for verdict, text in shown if verdict == FAIL), "warnings": tuple(unchecked)}
+
+
+def described(error: GatehouseError) -> dict[str, Any]:
+    """An error as a program of the suite writes it down."""
+    return {"name": type(error).__name__, "permanent": error.permanent, "message": str(error)}
+
+
+def is_test_file(path: str) -> bool:
+    """Whether pytest looks for tests in a file of this path."""
+    name = path.rpartition("/")[2]
+    return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))

@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from gatehouse.api import models, pipelines, runs
 from gatehouse.errors import ConfigurationError
+from gatehouse.registry.card import lineage_picture
 from gatehouse.registry.explanation import compare, explain
 from gatehouse.registry.naming import named
-from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
 from gatehouse.reports.contents import has_page, rendered
 from gatehouse.reports.page import STYLE, TEMPLATES, environment

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.registry.card import model_card
+from gatehouse.registry.card import explanation_page, lineage_picture, model_card
 from gatehouse.registry.explanation import (
     Edge,
     Explanation,
@@ -20,7 +20,6 @@ from gatehouse.registry.explanation import (
     graph_of,
     seven_answers,
 )
-from gatehouse.registry.report import explanation_page, lineage_picture
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate
