@@ -10,7 +10,7 @@ _KINDS = {
     "calibration": "gatehouse.training.model_spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
-    "integration": "gatehouse.evaluation.integration.spec:IntegrationSpec",
+    "integration": "gatehouse.evaluation.spec:IntegrationSpec",
     "monitoring": "gatehouse.monitoring.spec:MonitoringSpec",
     "labels": "gatehouse.evaluation.labelled_scores:LabelSpec",
     "policy": "gatehouse.evaluation.spec:GatePolicy",

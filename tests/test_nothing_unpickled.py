@@ -14,7 +14,7 @@ import torch
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
 from gatehouse.registry.alias import Resolver
-from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.explanation import explain
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.model_spec import weights_file
@@ -154,7 +154,7 @@ def test_a_planted_object_of_the_store_does_not_run(
         file.write_bytes(_pickled(trace))
     fresh = ArtifactStore.open(store.address)
     acts: list[Callable[[], object]] = [
-        lambda: explain(ExplainRequest(model=f"{NAME}@champion"), fresh),
+        lambda: explain(fresh, f"{NAME}@champion"),
         lambda: Resolver(fresh.address, NAME, tmp_path / "resolver").refresh(),
         lambda: Predictor.load(fresh, model),
         lambda: Gate(fresh, gate.training_set, gate.split).run(model),

@@ -9,7 +9,7 @@ from gatehouse.api.records import Selection, select
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import find
 from gatehouse.project.project import Project
-from gatehouse.registry.approval import ApproveRequest, ApproveResult, approve
+from gatehouse.registry.approval import ApproveResult, approve
 from gatehouse.registry.explanation import Act, Number, act_of, leaves, numbers_of, provenance_of, settings_of
 from gatehouse.registry.ledger import ALIASES, Ledger, model_names
 from gatehouse.registry.naming import named
@@ -133,8 +133,7 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
 def sign(store: ArtifactStore, text: str, word: str, reason: str, by: str = "") -> tuple[str, ApproveResult]:
     """Approve or reject the last verdict on a version, by default the one in staging; its model, and the signature."""
     ledger, number = named(store, text)
-    body = {"model_name": ledger.model_name, "version": number, "word": word, "reason": reason, "by": by}
-    return ledger.model_name, approve(ApproveRequest.model_validate(body), store)
+    return ledger.model_name, approve(store, ledger.model_name, number, word, reason, by)
 
 
 def register(store: ArtifactStore, name: str, evaluation: str, project: Project | None, by: str) -> RegisterResult:

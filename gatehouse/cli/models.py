@@ -24,7 +24,7 @@ from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.project.place import address_of, find, no_store_at, open_store
 from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
-from gatehouse.registry.approval import ExemptRequest, exempt
+from gatehouse.registry.approval import exempt
 from gatehouse.registry.card import model_card
 from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, model_names
 from gatehouse.registry.naming import named
@@ -122,10 +122,9 @@ def exempt_candidate(
         day = date.fromisoformat(until)
     except ValueError as error:
         raise ConfigurationError(f"--until: expected a day such as 2026-12-31, found {until!r}.") from error
-    request = ExemptRequest(model=str(find(opened, model)), rule=rule, until=day, reason=reason)
-    result = exempt(request, opened)
-    typer.echo(f"{Reference.parse(result.exemption.model).short} is {result.exemption}")
-    typer.echo(f"Run the training pipeline again: it registers the candidate of {result.model_name} with it.")
+    name, exemption = exempt(opened, str(find(opened, model)), rule, day, reason)
+    typer.echo(f"{Reference.parse(exemption.model).short} is {exemption}")
+    typer.echo(f"Run the training pipeline again: it registers the candidate of {name} with it.")
 
 
 def _sign(store: str, model: str, word: str, reason: str) -> None:
@@ -178,9 +177,9 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    from gatehouse.registry.report import explanation_page, lineage_picture
+    from gatehouse.registry.card import explanation_page, lineage_picture
 
-    explained = explanation.explain(explanation.ExplainRequest(model=model), open_store(store))
+    explained = explanation.explain(open_store(store), model)
     name = f"{explained.name}:{explained.version}"
     if svg is not None:
         written(svg, lineage_picture(explained.nodes, explained.edges, name, alone=True))
@@ -201,7 +200,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two versions: every number, and what changed in data, features, configuration, code and environment."""
-    compared = explanation.compare(explanation.CompareRequest(first=first, second=second), open_store(store))
+    compared = explanation.compare(open_store(store), first, second)
     names = (compared.first, compared.second)
     numbers = [
         {"on the test part": pair.name, names[0]: pair.first, names[1]: pair.second} for pair in compared.numbers
@@ -237,7 +236,7 @@ def reproduce(
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild a version from its snapshot in a clean store, and prove that its weights are the same."""
-    result = reproduction.reproduce(reproduction.ReproduceRequest(model=model, into=str(into or "")), open_store(store))
+    result = reproduction.reproduce(open_store(store), model, str(into or ""))
     if result.same and not as_json:
         result = result.model_copy(update={"largest": None, "mean": None})  # Of scores that are equal.
     show(result, as_json)
@@ -278,7 +277,7 @@ def card(
 ) -> None:
     """Write a version's model card, in Markdown with the YAML head that Hugging Face's hub reads."""
     opened = open_store(store)
-    text = model_card(explanation.explain(explanation.ExplainRequest(model=model), opened), opened)
+    text = model_card(explanation.explain(opened, model), opened)
     typer.echo(text if out is None else f"card: {written(out, text)}")
 
 

@@ -18,7 +18,7 @@ from gatehouse.errors import (
     MissingArtifactError,
 )
 from gatehouse.evaluation.gate import DATA_CHECKS, NOT_TRIED, DataCheck, FittedTestRows, Origins, Suite
-from gatehouse.evaluation.integration.spec import FILE, GOLDEN, NOT_CHECKED, reasons_of
+from gatehouse.evaluation.spec import GOLDEN, NOT_CHECKED, SUITE_FILE, reasons_of
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect, out_of_memory, quoted
 from gatehouse.store.hidden_values import error_words
@@ -121,7 +121,7 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
                 f"integration: expected the integration tests of the {role} {expected}, found {reference}, which "
                 f"tested {tested}."
             )
-    reasons = reasons_of(store.read_json(reference, FILE))
+    reasons = reasons_of(store.read_json(reference, SUITE_FILE))
     suite = Suite(manifest.details["verdict"], online=manifest.details.get("online", ""), **reasons)
     golden = pq.read_table(store.path(reference, GOLDEN))
     expected_scores = dict(zip(golden["row"].to_pylist(), golden["prediction"].to_pylist(), strict=True))

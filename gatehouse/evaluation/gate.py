@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from gatehouse.data.splitting.spec import SEEN_BEFORE
 from gatehouse.evaluation.group_measures import GROUP_MEASURES, Fairness
-from gatehouse.evaluation.integration.spec import NOT_CHECKED, ONLINE
-from gatehouse.evaluation.spec import GatePolicy, begins_with, own_rule_name
+from gatehouse.evaluation.spec import NOT_CHECKED, ONLINE, GatePolicy, begins_with, own_rule_name
 from gatehouse.metrics.arithmetic import holm
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.store.builder_code import BuilderError, named_object

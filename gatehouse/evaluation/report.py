@@ -9,9 +9,8 @@ from typing import Any
 from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
-from gatehouse.evaluation.integration.spec import FILE, reasons_of
 from gatehouse.evaluation.result import EvaluateResult
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.spec import SUITE_FILE, EvaluationSpec, GatePolicy, reasons_of
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
@@ -256,7 +255,7 @@ def markdown(result: EvaluateResult) -> str:
 
 def integration_page(store: ArtifactStore, reference: str) -> str:
     """The page of an integration suite, as HTML."""
-    manifest, checks = store.manifest(reference), store.read_json(reference, FILE)
+    manifest, checks = store.manifest(reference), store.read_json(reference, SUITE_FILE)
     texts = reasons_of(checks)
     verdict = Verdict(manifest.details["verdict"], reasons=texts["reasons"], unchecked=texts["warnings"])
     subtitle = "asked in a process that has only the store"

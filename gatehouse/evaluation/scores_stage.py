@@ -154,8 +154,8 @@ def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> Eva
     from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION, CONSTANT, CandidateFacts, Evaluation
     from gatehouse.evaluation.gate import DATA_CHECKS, DataCheck
-    from gatehouse.evaluation.integration.spec import NOT_CHECKED
     from gatehouse.evaluation.labelled_scores import numbers_of
+    from gatehouse.evaluation.spec import NOT_CHECKED
     from gatehouse.store.manifest import FileEntry, Manifest
 
     manifest, decided = store.manifest(request.test_set), bool(store.manifest(request.scores).details["decided"])

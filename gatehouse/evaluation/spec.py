@@ -1,22 +1,29 @@
-"""What is measured on a candidate, and the policy: what the gate demands of it."""
+"""How a candidate is tried and measured, and the policy: what the gate demands of it."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from gatehouse.configuration.strict import Duration
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.group_measures import GroupMeasureName
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.catalogue import MetricName, OwnName, is_own, metric_problem
+from gatehouse.metrics.catalogue import MetricName, MetricNames, OwnName, is_own, metric_problem
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
 from gatehouse.store.identity import Spec, Unordered
 
+SUITE_FILE, GOLDEN = "integration.json", "golden.parquet"
+"""The files of a suite: its checks; and the numbers of the golden rows with their predictions."""
+PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
+ONLINE = "online features"
+"""The check that online retrieval returns the features that the candidate was trained on."""
+Check = dict[str, str]
+"""`check` (its name), `verdict` and `observed` of one check."""
 LEAST_TEST_ROWS = 100
 OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
 """First words of rule names that continue with the name of a metric."""
@@ -31,7 +38,7 @@ RULE_NAMES = (
 class EvaluationSpec(Spec):
     """What is measured on the test part."""
 
-    metrics: tuple[OwnName, ...] = Field(
+    metrics: MetricNames = Field(
         (), description="Metrics of your own, `package.module:name`, besides all of the task and those of the policy."
     )
     slices: tuple[str, ...] | dict[str, str] = Field(
@@ -60,11 +67,6 @@ class EvaluationSpec(Spec):
     )
     seed: int = Field(7, ge=0, description="Of the resamples.")
 
-    @field_validator("metrics")
-    @classmethod
-    def _metrics_in_no_order(cls, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(sorted(set(metrics)))
-
     @field_validator("slices")
     @classmethod
     def _in_no_order(cls, slices: tuple[str, ...] | dict[str, str]) -> tuple[str, ...] | dict[str, str]:
@@ -83,6 +85,30 @@ class EvaluationSpec(Spec):
                 f"{', '.join(unknown)}"
             )
         return self
+
+
+class IntegrationSpec(Spec):
+    """How a candidate is tried. The project's own tests are the files of its folder `integration/`."""
+
+    rows: int = Field(
+        32,
+        ge=1,
+        le=10_000,
+        description="Number of test rows in the golden batch, evenly spaced; a ranking takes whole groups.",
+    )
+    latency_ms: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest 95th percentile of the time to score one row in a serving process, in milliseconds; "
+        "null for no limit.",
+    )
+    memory_mb: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Largest memory of this process, in megabytes; null for no limit.",
+    )
 
 
 class Terms(Spec):
@@ -159,7 +185,7 @@ class ChampionRule(Spec):
 class RegressionRule(Spec):
     """Comparisons with the champion that are tested together (Holm 1979)."""
 
-    metrics: tuple[MetricName, ...] = Field((), description="Metrics that are compared on all test rows.")
+    metrics: MetricNames = Field((), description="Metrics that are compared on all test rows.")
     slices: bool = Field(
         True, description="Whether the metric of the comparison with the champion is also compared in each slice."
     )
@@ -203,7 +229,7 @@ class GatePolicy(Spec):
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
     bars: dict[MetricName, Bar] = Field(default_factory=dict, description="Bounds by metric.")
-    must_beat_baseline: tuple[MetricName, ...] | None = Field(
+    must_beat_baseline: MetricNames | None = Field(
         None,
         description="Metrics in which the candidate must be better than the baseline, or, if it is linear itself, as "
         "good; null for the objective.",
@@ -302,12 +328,6 @@ class GatePolicy(Spec):
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
     )
 
-    @field_validator("must_beat_baseline")
-    @classmethod
-    def _in_one_order(cls, metrics: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """The order of metrics has no meaning, so it must not change the identity of the policy."""
-        return metrics if metrics is None else tuple(sorted(set(metrics)))
-
     @model_validator(mode="after")
     def _names_rules(self) -> "GatePolicy":
         names = [own_rule_name(name) for name in self.own_rules]
@@ -386,7 +406,7 @@ class GatePolicy(Spec):
 
 def own_names(spec: EvaluationSpec, policy: GatePolicy) -> tuple[str, ...]:
     """All metrics and rules of a project's own, whose code decides what an evaluation says."""
-    return (*spec.metrics, *policy.own_metrics, *policy.own_rules)
+    return (*filter(is_own, spec.metrics), *policy.own_metrics, *policy.own_rules)
 
 
 def require_fit(spec: EvaluationSpec, policy: GatePolicy, task: Task) -> None:
@@ -404,3 +424,21 @@ def begins_with(rule: str, name: str) -> bool:
 def own_rule_name(name: str) -> str:
     """The first words of the names of a project's own rule: `night revenue` for `shop.rules:night_revenue`."""
     return name.partition(":")[2].replace("_", " ")
+
+
+def reasons_of(checks: Sequence[Check]) -> dict[str, tuple[str, ...]]:
+    """The reasons why a suite failed, and as warnings what it did not check."""
+    shown = [(check["verdict"], f"{check['check']}: {check['observed']}") for check in checks]
+    unchecked = (f"{text} ({NOT_CHECKED})" for verdict, text in shown if verdict == NOT_CHECKED)
+    return {"reasons": tuple(text for verdict, text in shown if verdict == FAIL), "warnings": tuple(unchecked)}
+
+
+def described(error: GatehouseError) -> dict[str, Any]:
+    """An error as a program of the suite writes it down."""
+    return {"name": type(error).__name__, "permanent": error.permanent, "message": str(error)}
+
+
+def is_test_file(path: str) -> bool:
+    """Whether pytest looks for tests in a file of this path."""
+    name = path.rpartition("/")[2]
+    return name.endswith(".py") and (name.startswith("test_") or name.endswith("_test.py"))

@@ -117,3 +117,5 @@ class _Enumerated:
 
 MetricName = Annotated[str, AfterValidator(_metric_name), _Enumerated]
 """The name of a metric in a configuration."""
+MetricNames = Annotated[tuple[MetricName, ...], AfterValidator(lambda names: tuple(sorted(set(names))))]
+"""Names of metrics, in no order, which must not change the identity of a configuration."""

@@ -11,8 +11,7 @@ from pydantic import BaseModel
 from gatehouse.configuration.yaml_lines import at_line, lines_of, load_model, nearest, read_text
 from gatehouse.data.validation.contract import CONTRACT_FILE, Contract, contract_text
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.integration.spec import is_test_file
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.spec import GatePolicy, is_test_file
 from gatehouse.features.definitions.published import published_files
 from gatehouse.features.definitions.repository import FILE, Repository, in_repository, read_repository
 from gatehouse.metrics.judging import profile_of

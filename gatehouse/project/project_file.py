@@ -10,8 +10,7 @@ from gatehouse.configuration.strict import Strict
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import refuse
-from gatehouse.evaluation.integration.spec import IntegrationSpec
-from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.spec import EvaluationSpec, IntegrationSpec
 from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec

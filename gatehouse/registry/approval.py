@@ -24,19 +24,6 @@ class ApprovalError(GatehouseError):
     """This person cannot approve the verdict, or a version has no valid approval; the message says why."""
 
 
-class ApproveRequest(StageModel):
-    """A person's approval or rejection of the last verdict on a version.
-
-    Version 0 is the one in staging. `by` is the person; empty for the user of this process.
-    """
-
-    model_name: str
-    version: int = 0
-    word: Literal["approve", "reject"] = "approve"
-    reason: str
-    by: str = ""
-
-
 class ApproveResult(StageModel):
     """The signature: the version, the digest of its verdict, the person, and until when an approval is valid."""
 
@@ -47,52 +34,59 @@ class ApproveResult(StageModel):
     until: str
 
 
-def approve(request: ApproveRequest, store: ArtifactStore) -> ApproveResult:
+def approve(
+    store: ArtifactStore,
+    model_name: str,
+    version: int,
+    word: str,
+    reason: str,
+    by: str = "",
+) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
+
+    `word` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for the user of this process.
 
     Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
     approver trained or submitted the model, or if it is not known who did.
     """
-    ledger, by, approves = Ledger(store, request.model_name), request.by or whoami(), request.word == "approve"
-    if not request.reason.strip():
-        raise ApprovalError(f"To {request.word} needs a reason: give --reason.")
+    ledger, by, approves = Ledger(store, model_name), by or whoami(), word == "approve"
+    decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
+    if word not in ("approve", "reject") or not reason.strip():
+        raise ApprovalError(f"Expected to approve or to reject, with a reason (--reason), found {word!r}, {reason!r}.")
 
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
-        version = state.version(number)
-        if version is None:
+        chosen = state.version(number)
+        if chosen is None:
             missing = f"version {number}" if number else "no version in staging"
-            raise ApprovalError(
-                f"{request.model_name}: expected one of {len(state.versions)} versions, found {missing}."
-            )
-        last = state.last_verdict(version.model)
+            raise ApprovalError(f"{model_name}: expected one of {len(state.versions)} versions, found {missing}.")
+        last = state.last_verdict(chosen.model)
         assert last is not None, "a version has the verdict that it was registered with"
-        if version.archived or not last[1].admits:
-            status = "archived" if version.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
-            raise ApprovalError(f"{request.model_name}:{number}: expected a last verdict of pass, found {status}.")
-        return version, last[1]
+        if chosen.archived or not last[1].admits:
+            status = "archived" if chosen.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
+            raise ApprovalError(f"{model_name}:{number}: expected a last verdict of pass, found {status}.")
+        return chosen, last[1]
 
     state = ledger.state()
-    version, verdict = judged(state, request.version or state.staging)
+    signed, verdict = judged(state, version or state.staging)
     until = _text(now() + timedelta(days=verdict.approval_days)) if approves else ""
-    decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
     signature = Record(
         kind=decision,
-        version=version.version,
+        version=signed.version,
         approval=Approval(verdict=verdict.digest, by=by, until=until),
-        reason=request.reason,
+        reason=reason,
     )
     if approves:
-        require_other_eyes(store, ledger, version, verdict, by)
+        require_other_eyes(store, ledger, signed, verdict, by)
 
     def decide(current: State) -> Record | None:
-        if judged(current, version.version)[1] != verdict:
+        if judged(current, signed.version)[1] != verdict:
             raise ApprovalError(
-                f"{request.model_name}:{version.version} was judged again meanwhile. Read the new verdict first."
+                f"{model_name}:{signed.version} was judged again meanwhile. Read the new verdict first."
             )
         return None if current.signature_on(verdict.digest) == signature else signature
 
     ledger.extend(decide, by)
-    return ApproveResult(decision=decision, version=version.version, verdict=verdict.digest, by=by, until=until)
+    return ApproveResult(decision=decision, version=signed.version, verdict=verdict.digest, by=by, until=until)
 
 
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
@@ -164,59 +158,43 @@ class ExemptionError(GatehouseError):
     """An exemption cannot be given, or a version passed by an exemption that has expired."""
 
 
-class ExemptRequest(StageModel):
-    """The request to allow a candidate to break a rule, which is named as in the verdict.
+def exempt(
+    store: ArtifactStore, model: str, rule: str, until: date, reason: str, by: str = ""
+) -> tuple[str, Exemption]:
+    """Allow a candidate to break a rule until a day, in UTC; the model name of the ledger, and the recorded exemption.
 
-    `until` is the last valid day, in UTC. `by` is the person; empty for the user of this process.
-    """
-
-    model: str
-    rule: str
-    until: date
-    reason: str
-    by: str = ""
-
-
-class ExemptResult(StageModel):
-    """The model name in whose ledger the candidate is judged, and the recorded exemption."""
-
-    model_name: str
-    exemption: Exemption
-
-
-def exempt(request: ExemptRequest, store: ArtifactStore) -> ExemptResult:
-    """Record an exemption in the ledger; it applies at registration, and is checked again at promotion.
+    The rule is named as in the verdict. The exemption applies at registration, and is checked again at promotion. `by`
+    is the person; empty for the user of this process.
 
     Raises ExemptionError if there is no reason, the day has passed, or the gate's last verdict on the candidate does
     not say that it breaks this rule.
     """
-    if not request.reason.strip():
+    if not reason.strip():
         raise ExemptionError("An exemption needs a reason: give --reason.")
-    if request.until < now().date():
-        raise ExemptionError(f"--until: expected today, {now().date()} in UTC, or later, found {request.until}.")
+    if until < now().date():
+        raise ExemptionError(f"--until: expected today, {now().date()} in UTC, or later, found {until}.")
     ledgers = [Ledger(store, name) for name in model_names(store)]
-    judged = ((ledger, last[1]) for ledger in ledgers if (last := ledger.state().last_verdict(request.model)))
+    judged = ((ledger, last[1]) for ledger in ledgers if (last := ledger.state().last_verdict(model)))
     ledger, verdict = next(judged, (None, None))
     if ledger is None or verdict is None:
-        raise ExemptionError(f"{request.model} was never judged by the gate. Run the training pipeline first.")
-    broken = [rule.name for rule in rules_of(store, verdict.evaluation) if rule.refuses]
-    if request.rule not in broken:
+        raise ExemptionError(f"{model} was never judged by the gate. Run the training pipeline first.")
+    broken = [entry.name for entry in rules_of(store, verdict.evaluation) if entry.refuses]
+    if rule not in broken:
         raise ExemptionError(
-            f"--rule: expected a rule that {request.model} breaks ({', '.join(broken) or 'none'}), found "
-            f"{request.rule!r}."
+            f"--rule: expected a rule that {model} breaks ({', '.join(broken) or 'none'}), found {rule!r}."
         )
-    by = request.by or whoami()
+    by = by or whoami()
     exemption = Exemption(
-        model=request.model,
-        rule=request.rule,
-        until=str(request.until),
+        model=model,
+        rule=rule,
+        until=str(until),
         by=by,
-        reason=request.reason,
-        champion=verdict.champion if request.rule.split()[0] in _COMPARING else "",
+        reason=reason,
+        champion=verdict.champion if rule.split()[0] in _COMPARING else "",
     )
     record = Record(kind="exempted", exemption=exemption)
     ledger.extend(lambda state: None if exemption in state.exemptions else record, by)
-    return ExemptResult(model_name=ledger.model_name, exemption=exemption)
+    return ledger.model_name, exemption
 
 
 def rules_of(store: ArtifactStore, evaluation: str) -> tuple[Rule, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
 from gatehouse.metrics.catalogue import METRICS
 from gatehouse.metrics.judging import objective_of
-from gatehouse.registry.ledger import Ledger, Record, model_names
+from gatehouse.registry.ledger import Record
 from gatehouse.registry.naming import named
 from gatehouse.reports.advice import advised
 from gatehouse.store.records import changes, read_record
@@ -159,12 +159,6 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-class ExplainRequest(StageModel):
-    """The version to explain, as NAME:2 or NAME@champion."""
-
-    model: str
-
-
 class Number(StageModel):
     """One number, and the bounds of its interval if there is one."""
 
@@ -200,18 +194,6 @@ class Act(StageModel):
     reason: str
 
 
-class VersionSummary(StageModel):
-    """A registered version, as a list shows it."""
-
-    name: str
-    version: int
-    stage: str
-    model: str
-    by: str
-    tags: dict[str, str]
-    numbers: tuple[Number, ...]
-
-
 class Explanation(StageModel):
     """All facts about a version."""
 
@@ -229,13 +211,13 @@ class Explanation(StageModel):
     edges: tuple[Edge, ...]
 
 
-def explain(request: ExplainRequest, store: ArtifactStore) -> Explanation:
-    """Explain a version.
+def explain(store: ArtifactStore, model: str) -> Explanation:
+    """Explain a version, NAME:2 or NAME@champion.
 
     Raises ConfigurationError if there is no such model or version; MissingArtifactError, CorruptArtifactError if a
     manifest of its lineage is missing or was altered.
     """
-    chosen = named(store, request.model)
+    chosen = named(store, model)
     ledger, version, state = chosen.ledger, chosen.version, chosen.ledger.state()
     last = state.last_verdict(version.model)
     nodes, edges = graph_of(store, version.model)
@@ -302,25 +284,6 @@ def numbers_of(store: ArtifactStore, evaluation: str) -> tuple[Number, ...]:
     return tuple(numbers)
 
 
-def version_summaries(store: ArtifactStore, model_name: str = "") -> tuple[VersionSummary, ...]:
-    """The versions of a model, or of all models for an empty name, the oldest first."""
-    summaries = []
-    for name in [model_name] if model_name else model_names(store):
-        state = Ledger(store, name).state()
-        for version in state.versions:
-            summary = VersionSummary(
-                name=name,
-                version=version.version,
-                stage=state.stage_of(version),
-                model=version.model,
-                by=str(provenance_of(store, version.model).get("by", "")),
-                tags=dict(version.tags),
-                numbers=numbers_of(store, version.evaluation),
-            )
-            summaries.append(summary)
-    return tuple(summaries)
-
-
 def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
     """An artifact and all artifacts it was derived from, with row counts, and the derivations between them."""
     manifests = {identity: store.manifest(identity) for identity in (*lineage_of(store, reference), reference)}
@@ -345,13 +308,6 @@ def graph_of(store: ArtifactStore, reference: str) -> tuple[tuple[Node, ...], tu
 
 DIFFERENT_ROWS = "These numbers are of different test rows: they do not say which model is better."
 _FEATURES = ("features", "feature-tables", "training-sets", "config")
-
-
-class CompareRequest(StageModel):
-    """Two versions, each as NAME:2 or NAME@champion."""
-
-    first: str
-    second: str
 
 
 class Pair(StageModel):
@@ -387,17 +343,17 @@ class VersionComparison(StageModel):
     changes: tuple[Change, ...]
 
 
-def compare(request: CompareRequest, store: ArtifactStore) -> VersionComparison:
-    """Compare two versions. Raises ConfigurationError if there is no such model or version."""
-    names = [named(store, name) for name in (request.first, request.second)]
-    first, second = (name.version for name in names)
-    same_test, pairs = compare_numbers(store, first.evaluation, second.evaluation)
+def compare(store: ArtifactStore, first: str, second: str) -> VersionComparison:
+    """Compare two versions, each NAME:2 or NAME@champion. Raises ConfigurationError if there is no such version."""
+    names = [named(store, name) for name in (first, second)]
+    versions = [name.version for name in names]
+    same_test, pairs = compare_numbers(store, *(version.evaluation for version in versions))
     return VersionComparison(
-        first=f"{names[0].ledger.model_name}:{first.version}",
-        second=f"{names[1].ledger.model_name}:{second.version}",
+        first=f"{names[0].ledger.model_name}:{versions[0].version}",
+        second=f"{names[1].ledger.model_name}:{versions[1].version}",
         same_test=same_test,
         numbers=pairs,
-        changes=tuple(changes_between(store, first.model, second.model)),
+        changes=tuple(changes_between(store, *(version.model for version in versions))),
     )
 
 

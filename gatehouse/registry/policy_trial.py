@@ -20,8 +20,7 @@ from gatehouse.evaluation.gate import (
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
-from gatehouse.evaluation.integration.spec import NOT_CHECKED
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.spec import NOT_CHECKED, GatePolicy
 from gatehouse.metrics.judging import external_profile, profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.registry.naming import VersionName

@@ -4,37 +4,50 @@ The ledger decides. Its copies (projections) are written after it changed, also 
 incomplete, and are never read for a decision. In the Model Registry, entries that people add are kept: only properties
 that begin with `gatehouse.` or `test_`, aliases, and states are written. An alias is a label, which in that registry is
 a property without a value. A version that is archived or rolled back is archived there too.
+
+As a program it shows runs that have ended: their models, ledgers and stages. The tasks of a local run leave this to one
+process, because importing MLflow takes about two seconds in each process; tasks in pods show what they made themselves.
 """
 
-from collections.abc import Callable, Iterator
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from gatehouse.errors import GatehouseError
 from gatehouse.registry.ledger import ALIASES, Ledger, ModelVersion, State
 from gatehouse.reports.advice import advised
+from gatehouse.runtime.redaction import require_encoded
+from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.objects.local import LocalObjects
+from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference
+from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import Point, Tracking, log, short
-from gatehouse.tracking.provenance import lineage_tags
-from gatehouse.tracking.training import show_training
+from gatehouse.tracking.mlflow_client import Point, Tracking, log, short, tracking_of
+from gatehouse.tracking.pipeline_runs import (
+    all_is_shown,
+    end_shown,
+    leave_ledger,
+    left_by,
+    runs_left,
+    track_run,
+    was_stopped,
+)
+from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.provenance import PRICES, lineage_tags
+from gatehouse.tracking.shipping import deliver
+from gatehouse.tracking.training import show_training, track_experiment, track_training
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from gatehouse.errors import GatehouseError
-from gatehouse.runtime.redaction import require_encoded
-from gatehouse.store.canonical import sha256_bytes
-from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.pipeline_runs import leave_ledger
-from gatehouse.tracking.place import Place, is_shown_later, warning_on_failure
 
 MODEL, EVALUATION, VERDICT = "gatehouse.model", "gatehouse.evaluation", "gatehouse.verdict"
 
@@ -382,3 +395,49 @@ def write(projection: Projection, ledger: Ledger, anew: bool = False) -> None:
 
 def _marker(model_name: str, size: int) -> str:
     return f"registry/{model_name}/{size:06d}"
+
+
+def show_run(store: ArtifactStore, run: str) -> bool:
+    """Show models, experiments, ledgers and stages of a run, each once; returns whether nothing of the run is left."""
+    left = left_by(store, run)
+    shown = [track_training(store, model) for model in left.models]
+    shown += [track_experiment(store, experiment) for experiment in left.experiments]
+    deliver(store)  # Also what a training logged that failed.
+    for name in left.ledgers:
+        with warning_on_failure(store, "run:projection", f"The ledger of {name}") as showing:
+            shown.append(project(store, name, Ledger(store, name).state(), "run:projection"))
+        shown.append(not showing.failed)
+    shown.append(track_run(store, run))
+    if was_stopped(store, run):
+        shown.append(end_shown(store, run, killed=True))
+    return all(shown)
+
+
+def main(address: str, *runs: str) -> None:
+    """Show runs that are left, each with the prices that its project had; one that cannot be shown blocks no other.
+
+    A run may end while the one before it is being shown. Two processes at once would show that one twice, so the second
+    waits.
+    """
+    store = ArtifactStore.open(address)
+    os.environ.pop(LATER, None)
+    prices = os.environ.get(PRICES, "")
+    with open(store.local_folder / "showing.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = runs_left(store)
+        for run in runs:
+            if run not in left:
+                continue
+            os.environ[RUN_ID], done = run, False
+            with warning_on_failure(store, "run:tracking"):
+                plan = read_record(store.objects, f"runs/{run}/plan.json") or {}
+                os.environ[PRICES] = prices or json.dumps(plan.get("prices", {}))
+                done = show_run(store, run)
+            if done:
+                all_is_shown(store, run)
+
+
+if __name__ == "__main__":
+    # Nobody may wait for this process: if the folder of a store is gone by now, opening it would make it again.
+    if "://" in sys.argv[1] or Path(sys.argv[1]).is_dir():
+        main(*sys.argv[1:])

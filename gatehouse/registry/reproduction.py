@@ -23,13 +23,6 @@ class NotReproducibleError(GatehouseError):
     permanent = True
 
 
-class ReproduceRequest(StageModel):
-    """The version to rebuild, as NAME:2 or NAME@champion, and where: an empty folder, or empty for a temporary one."""
-
-    model: str
-    into: str = ""
-
-
 class Reproduced(StageModel):
     """The result of a reproduction: whether the model was made again to the bit, and else how it differs.
 
@@ -116,17 +109,19 @@ class Rebuild:
         return self.make(value) if isinstance(value, str) and references_in(value) else value
 
 
-def reproduce(request: ReproduceRequest, store: ArtifactStore) -> Reproduced:
-    """Rebuild a version from its snapshot in an empty store, at the world size of the original.
+def reproduce(store: ArtifactStore, version: str, into: str = "") -> Reproduced:
+    """Rebuild a version, NAME:2 or NAME@champion, from its snapshot, at the world size of the original.
+
+    `into` is an empty folder for the store of the rebuild; empty for a temporary one.
 
     Raises ConfigurationError if there is no such version, or the folder is not empty; NotReproducibleError if the
     provenance of an artifact in its lineage is incomplete; GatehouseError as the stages raise.
     """
-    model, folder = named(store, request.model).version.model, Path(request.into)
-    if request.into and folder.exists() and any(folder.iterdir()):
+    model, folder = named(store, version).version.model, Path(into)
+    if into and folder.exists() and any(folder.iterdir()):
         raise ConfigurationError(f"--into: expected an empty folder, found files in {folder}. Name another one.")
     with tempfile.TemporaryDirectory(prefix="gatehouse-reproduce-") as temporary:
-        rebuild = Rebuild(store, ArtifactStore.open(folder if request.into else temporary))
+        rebuild = Rebuild(store, ArtifactStore.open(folder if into else temporary))
         return beside(rebuild, model, rebuild.make(model))
 
 

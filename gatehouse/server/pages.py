@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from gatehouse.api import models, pipelines, runs
 from gatehouse.errors import ConfigurationError
-from gatehouse.registry.explanation import CompareRequest, ExplainRequest, compare, explain
+from gatehouse.registry.card import lineage_picture
+from gatehouse.registry.explanation import compare, explain
 from gatehouse.registry.naming import named
-from gatehouse.registry.report import lineage_picture
 from gatehouse.reports.advice import advised
 from gatehouse.reports.contents import has_page, rendered
 from gatehouse.reports.page import STYLE, TEMPLATES, environment
@@ -130,7 +130,7 @@ def compare_versions(request: Request, first: Text = "", second: Text = "") -> H
     visit, compared, wrong = Visit(request), None, ""
     try:
         if first and second:
-            compared = compare(CompareRequest(first=first, second=second), visit.server.store)
+            compared = compare(visit.server.store, first, second)
     except ConfigurationError as error:
         wrong = str(error)
     return visit.draw("compare.html", first=first, second=second, compared=compared, wrong=wrong)
@@ -174,7 +174,7 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
     visit = Visit(request)
     store = visit.server.store
     which = named(store, f"{name}:{version}")
-    seen = explain(ExplainRequest(model=f"{name}:{version}"), store)
+    seen = explain(store, f"{name}:{version}")
     last = which.ledger.state().last_verdict(seen.model)
     verdict = last[1] if last else None
     identities = dict.fromkeys([seen.evaluation, seen.model, *(node.identity for node in reversed(seen.nodes))])

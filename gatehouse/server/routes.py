@@ -14,8 +14,6 @@ from gatehouse.project.project import Project
 from gatehouse.registry.approval import ApproveResult
 from gatehouse.registry.explanation import (
     Act,
-    CompareRequest,
-    ExplainRequest,
     Explanation,
     VersionComparison,
     compare,
@@ -209,13 +207,13 @@ def show_ledger(request: Request, token: Reader, name: Name) -> Sequence[Act]:
 @router.get("/explain/{model}", responses=READS, tags=["models"])
 def explain_version(request: Request, token: Reader, model: Version) -> Explanation:
     """Explain a version: data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    return explain(ExplainRequest(model=model), _store(request))
+    return explain(_store(request), model)
 
 
 @router.get("/compare", responses=READS, tags=["models"])
 def compare_versions(request: Request, token: Reader, first: VersionQuery, second: VersionQuery) -> VersionComparison:
     """Compare two versions: every number, and what changed in what they were made from."""
-    return compare(CompareRequest(first=first, second=second), _store(request))
+    return compare(_store(request), first, second)
 
 
 @router.post("/models/{name}/register", responses=CHANGES, tags=["changes"])

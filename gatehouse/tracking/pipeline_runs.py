@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 STAGE = "gatehouse.stage"
 PATIENCE = 300.0
 """Seconds that anybody waits at most for the process that shows a run."""
-_PROGRAM = "gatehouse.registry.run_projection"
+_PROGRAM = "gatehouse.registry.projection"
 """Shows runs with the ledgers that they wrote to; nothing in this room knows ledgers."""
 _FAILED = ("failed", "stopped")
 _FOLDER = "tracking/left"

@@ -20,8 +20,16 @@ from gatehouse.evaluation.gate import (
     applied_rules,
     verdict_of,
 )
-from gatehouse.evaluation.integration.spec import NOT_CHECKED
-from gatehouse.evaluation.spec import RULE_NAMES, Bar, ChampionRule, CostBounds, GatePolicy, Terms, begins_with
+from gatehouse.evaluation.spec import (
+    NOT_CHECKED,
+    RULE_NAMES,
+    Bar,
+    ChampionRule,
+    CostBounds,
+    GatePolicy,
+    Terms,
+    begins_with,
+)
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY

@@ -10,8 +10,8 @@ import pytest
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import verdict_of
-from gatehouse.evaluation.integration.spec import FAIL, FILE, NOT_CHECKED
 from gatehouse.evaluation.result import EvaluateResult
+from gatehouse.evaluation.spec import FAIL, NOT_CHECKED, SUITE_FILE
 from gatehouse.evaluation.stage import evaluate
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.approval import rules_of
@@ -36,7 +36,7 @@ def _suite(bench: Bench, verdict: str = "pass", shift: float = 0.0, of: str = "g
         checks = [
             dict(zip(("check", "observed"), text.split(": "), strict=True), verdict=outcome) for text, outcome in listed
         ]
-        files: dict[str, Path | bytes | str] = {file.name: file, FILE: canonical_json(checks)}
+        files: dict[str, Path | bytes | str] = {file.name: file, SUITE_FILE: canonical_json(checks)}
         published = bench.store.publish("integrations", "x", files, derived_from=made, details={"verdict": verdict})
     return str(published)
 

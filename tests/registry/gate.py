@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal
 
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.registry.approval import ApproveRequest, ExemptRequest, approve, exempt, now
+from gatehouse.registry.approval import approve, exempt, now
 from gatehouse.registry.ledger import Ledger, State
 from gatehouse.registry.stage import RegisterRequest, RegisterResult, ResolveRequest, register, resolve
 from gatehouse.store.canonical import canonical_json
@@ -50,13 +51,18 @@ class Gate:
         trained = {"stage": "train", "settings": {"seed": seed, "net": {"depth": 2}}, "environment": environment}
         self.store.append(f"measurements/{model}", trained)
 
-    def approve(self, version: int = 0, word: str = "approve", reason: str = "looks right", by: str = "") -> None:
-        body = {"model_name": NAME, "version": version, "word": word, "reason": reason, "by": by}
-        approve(ApproveRequest.model_validate(body), self.store)
+    def approve(
+        self,
+        version: int = 0,
+        word: Literal["approve", "reject"] = "approve",
+        reason: str = "looks right",
+        by: str = "",
+    ) -> None:
+        approve(self.store, NAME, version, word, reason, by)
 
     def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
         until = now().date() + timedelta(days)
-        exempt(ExemptRequest(model=model, rule=rule, until=until, reason=reason, by="grace"), self.store)
+        exempt(self.store, model, rule, until, reason, by="grace")
 
     def resolve(self, model: str, policy: GatePolicy | None = POLICY) -> str:
         return resolve(ResolveRequest(model_name=NAME, candidate=model, policy=policy), self.store).champion

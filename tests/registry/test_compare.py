@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
 from gatehouse.notebook.store import Store
-from gatehouse.registry.explanation import CompareRequest, compare, numbers_of, version_summaries
+from gatehouse.registry.explanation import compare, numbers_of
+from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.promotion import tag
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.eraser import erase, plan_erasure
@@ -47,12 +48,12 @@ def test_a_tag_that_mlflow_would_not_take_is_refused(two: Gate, name: str) -> No
 
 def test_two_versions_differ_in_data_settings_and_modules_of_code(two: Gate) -> None:
     for number, digest in ((1, "a"), (2, "b")):
-        model = version_summaries(two.store, NAME)[number - 1].model
+        model = Ledger(two.store, NAME).state().versions[number - 1].model
         (key,) = two.store.objects.list(f"provenance/{model}")
         two.store.objects.local_path(key).unlink()
         two.store.append(f"provenance/{model}", {"code": digest * 64})
         two.store.record(f"code/{digest * 64}.json", {"modules": {"m": digest, "n": "same"}})
-    result = compare(CompareRequest(first=":1", second="@champion"), two.store)
+    result = compare(two.store, ":1", "@champion")
     changed = {(change.part, change.name) for change in result.changes}
     assert {("data", "datasets/flights"), ("data", "snapshots/raw"), ("features", "training-sets/delay")} <= changed
     assert ("configuration", "seed") in changed and not result.same_test
@@ -60,7 +61,7 @@ def test_two_versions_differ_in_data_settings_and_modules_of_code(two: Gate) -> 
     assert code == [("modules.m", "a", "b")]
     values = {pair.name: pair.first and pair.first.value for pair in result.numbers}
     assert values == {"roc_auc": 0.73, "log_loss": 0.49}
-    assert compare(CompareRequest(first=":1", second=":1"), two.store).changes == ()
+    assert compare(two.store, ":1", ":1").changes == ()
 
 
 def test_numbers_have_the_intervals_of_the_evaluation_and_the_objective_comes_first(gate: Gate) -> None:
@@ -84,12 +85,12 @@ def test_numbers_have_the_intervals_of_the_evaluation_and_the_objective_comes_fi
 def test_versions_without_evaluations_are_compared_by_what_made_them(gate: Gate, erased: bool) -> None:
     for seed in (1, 2):
         gate.run(gate.model(seed))
-    assert compare(CompareRequest(first=":1", second=":2"), gate.store).same_test
+    assert compare(gate.store, ":1", ":2").same_test
     first, *rest = gate.store.references("evaluations", NAME)
     if erased:
         erase(gate.store, plan_erasure(gate.store, first), "request 17")
     for evaluation in () if erased else chain([first], rest):
         gate.store.objects.local_path(f"{evaluation}/manifest.json").unlink()
-    result = compare(CompareRequest(first=":1", second=":2"), ArtifactStore.open(gate.store.address))
+    result = compare(ArtifactStore.open(gate.store.address), ":1", ":2")
     assert result.numbers == () and result.same_test is erased
     assert ("configuration", "seed") in {(change.part, change.name) for change in result.changes}

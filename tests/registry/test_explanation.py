@@ -10,10 +10,9 @@ import yaml
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.registry.card import model_card
+from gatehouse.registry.card import explanation_page, lineage_picture, model_card
 from gatehouse.registry.explanation import (
     Edge,
-    ExplainRequest,
     Explanation,
     IncompleteLineageError,
     Node,
@@ -21,7 +20,6 @@ from gatehouse.registry.explanation import (
     graph_of,
     seven_answers,
 )
-from gatehouse.registry.report import explanation_page, lineage_picture
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate
@@ -37,7 +35,7 @@ def version(gate: Gate) -> Explanation:
     """The explanation of the first champion, with an approval whose reason is markup."""
     gate.run(gate.model(1))
     gate.approve(1, reason="<script>alert(1)</script>")
-    return explain(ExplainRequest(model=f"{NAME}@champion"), gate.store)
+    return explain(gate.store, f"{NAME}@champion")
 
 
 def test_a_version_answers_seven_questions(version: Explanation, gate: Gate) -> None:

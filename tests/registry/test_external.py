@@ -22,11 +22,11 @@ from safetensors.numpy import save
 from gatehouse.components import promote, register, resolve
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
-from gatehouse.registry.explanation import ExplainRequest, explain
+from gatehouse.registry.explanation import explain
 from gatehouse.registry.external import PickleError, doubt_of
 from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.registration import WrongEvaluationError
-from gatehouse.registry.reproduction import NotReproducibleError, ReproduceRequest, reproduce
+from gatehouse.registry.reproduction import NotReproducibleError, reproduce
 from gatehouse.store.store import ArtifactStore
 from tests.components import call, stored
 from tests.evaluation.test_judging import ROWS, SHARES, TRUTH, judged
@@ -113,14 +113,14 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
     assert (refused.decision, refused.number) == ("refused", 0) and refused.reasons
     assert refused.version.metadata["reference"] == "none"
 
-    explained = explain(ExplainRequest(model=f"{NAME}:1"), user.store)
+    explained = explain(user.store, f"{NAME}:1")
     answers = {answer.question: dict(answer.facts) for answer in explained.answers}
     assert (answers["which data"], answers["which seeds"]) == ({"data": "s3://texts"}, {"seed": "not stated"})
     assert answers["which configuration"] == {"rate": "0.1"} and answers["who and why"]["why"] == "the first"
     card = card_body(f"{NAME}:1", user.store)
     assert "unseen rows" in card and "not stated" in card and "`weights`" in card and "Predictor" not in card
     with pytest.raises(NotReproducibleError):
-        reproduce(ReproduceRequest(model=f"{NAME}:1"), user.store)
+        reproduce(user.store, f"{NAME}:1")
 
 
 def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings(user: User) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gatehouse.cli import run as run_module
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.operations.ending_stage import outcome_of, record_end
-from gatehouse.registry import run_projection
+from gatehouse.registry import projection
 from gatehouse.store.records import create_record
 from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
@@ -85,7 +85,7 @@ def test_where_nobody_looks_the_command_waits_until_another_process_has_shown_a_
     if away:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     Attempt(store, "split").note("finished", result={}, memo=True)
-    monkeypatch.setattr(run_projection, "show_run", lambda *arguments: pytest.fail("shown here"))
+    monkeypatch.setattr(projection, "show_run", lambda *arguments: pytest.fail("shown here"))
     done = _command(LocalRun("run-1", tmp_path / "run.log", exit_code=0), store, monkeypatch)
     assert (done.exit_code, "warning of run-0: its server was away" in done.output) == (0, True)
     unshown = "does not show this run yet: MLflow could not be written, the next run tries again: ServerAwayError"
@@ -150,9 +150,9 @@ def test_a_run_that_is_being_shown_is_not_shown_a_second_time(
             second.join(0.3)
         return True
 
-    second = threading.Thread(target=run_projection.main, args=(store.address, "run-2", "run-1"))
-    monkeypatch.setattr(run_projection, "show_run", first)  # Only which process shows a run is tested.
-    run_projection.main(store.address, "run-1")
+    second = threading.Thread(target=projection.main, args=(store.address, "run-2", "run-1"))
+    monkeypatch.setattr(projection, "show_run", first)  # Only which process shows a run is tested.
+    projection.main(store.address, "run-1")
     second.join()
     assert shown == ["run-1", "run-2"]
 
@@ -194,7 +194,7 @@ def test_a_run_that_was_stopped_is_shown_as_killed_with_every_page_of_its_trials
     outcome = outcome_of([event for _, event in events(store, "run-1")], status)
     record_end(store, "run-1", outcome, "gatehouse run", project="delays", pipeline="training")
     create_record(store.objects, "tracking/left/run-1/run.json", {})
-    run_projection.main(store.address, "run-1")
+    projection.main(store.address, "run-1")
     runs = _shown(store, "pipelines")
     assert runs.pop("split").info.status == "FINISHED" if worked else "split" not in runs
     assert {run.info.status for run in runs.values()} == {"KILLED"} and len(runs) == 6
@@ -228,7 +228,7 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
 def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
     missing = f"models/delays/sha256-{'0' * 64}"
     Attempt(store, "train").note("finished", result={"model": missing}, memo=True, tracked=missing)
-    assert run_projection.show_run(store, "run-1")
+    assert projection.show_run(store, "run-1")
     assert "MLflow could not be written: MissingArtifactError" in caplog.text
 
 
@@ -254,5 +254,5 @@ def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
 
 
 def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", run_projection.__name__, str(tmp_path / "store"), "run-1"], check=True)
+    subprocess.run([sys.executable, "-m", projection.__name__, str(tmp_path / "store"), "run-1"], check=True)
     assert not (tmp_path / "store").exists()

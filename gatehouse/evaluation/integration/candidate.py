@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import GatehouseError
-from gatehouse.evaluation.integration.spec import described
+from gatehouse.evaluation.spec import described
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor

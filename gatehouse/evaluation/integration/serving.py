@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.errors import GatehouseError
-from gatehouse.evaluation.integration.spec import described
+from gatehouse.evaluation.spec import described
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.performance import measure_latency, peak_memory_mb

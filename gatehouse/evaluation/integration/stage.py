@@ -1,25 +1,32 @@
 """The stage that tries a candidate as serving would use it, before the gate judges it."""
 
+import contextlib
 import json
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.integration.spec import (
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.evaluation.spec import (
     FAIL,
-    FILE,
     GOLDEN,
     NOT_CHECKED,
     ONLINE,
     PASS,
+    SUITE_FILE,
     Check,
     IntegrationSpec,
     is_test_file,
     reasons_of,
 )
+from gatehouse.runtime.process import stop_tree
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.hidden_values import unless_hidden
+from gatehouse.store.hidden_values import hidden_columns, unless_hidden
 from gatehouse.store.identity import identity_of, operational
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel, stage
@@ -28,17 +35,6 @@ from gatehouse.store.store import ArtifactStore
 if TYPE_CHECKING:
     from gatehouse.metrics.metric import Array
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping
-
-from gatehouse.errors import GatehouseError
-from gatehouse.runtime.process import stop_tree
-from gatehouse.store.hidden_values import hidden_columns
 
 PROGRAM = "gatehouse.evaluation.integration.serving"
 _INPUTS = ("model", "split", "tests", "online")
@@ -118,7 +114,7 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
         published = store.publish(
             "integrations",
             Reference.parse(request.model).name,
-            {FILE: canonical_json(checks), GOLDEN: golden},
+            {SUITE_FILE: canonical_json(checks), GOLDEN: golden},
             derived_from={"training_set": training_set}
             | {role: reference for role in _INPUTS if (reference := getattr(request, role))},
             configuration=identity_of(request.spec),

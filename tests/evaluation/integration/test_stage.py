@@ -16,7 +16,6 @@ from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.integration import serving
 from gatehouse.evaluation.integration import stage as integration
-from gatehouse.evaluation.integration.spec import IntegrationSpec
 from gatehouse.evaluation.integration.stage import (
     IntegrateRequest,
     IntegrateResult,
@@ -27,6 +26,7 @@ from gatehouse.evaluation.integration.stage import (
     run,
 )
 from gatehouse.evaluation.report import integration_page as page
+from gatehouse.evaluation.spec import IntegrationSpec
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.hidden_values import hiding
 from gatehouse.store.store import ArtifactStore

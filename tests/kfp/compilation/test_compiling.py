@@ -15,7 +15,7 @@ from kfp import components
 import gatehouse
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.integration.spec import IntegrationSpec
+from gatehouse.evaluation.spec import IntegrationSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.driver import cut_after
