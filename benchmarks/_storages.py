@@ -15,8 +15,8 @@ import numpy as np
 from _spaces import BOWL, STEPS, bowl
 
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.storage import STORAGE
 from gatehouse.tuning.spec import ExperimentSpec
+from gatehouse.tuning.storage import STORAGE
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 
 _TRIALS, _PORT = 40, 23_117

@@ -34,8 +34,8 @@ from optuna.storages import JournalStorage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import train_spec
 from gatehouse.training.transformation_stage import FitRequest, fit_transformation
-from gatehouse.tuning.journal import StoreJournal
 from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.journal import StoreJournal
 from gatehouse.tuning.runner import Event, Reported, Succeeded
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, tune

@@ -58,7 +58,8 @@ def config(path: str | Path, kind: str = "") -> dict[str, Any]:
         raise ConfigurationError(f"{path}: kind: expected {', '.join(_KINDS)}, found {kind!r}. Give the kind too.")
     in_project = path.name == "project.yaml"
     place = "gatehouse.project.project_file:ProjectFile" if in_project else _KINDS[kind]
-    spec = load_model(str(path), text, RootModel.__class_getitem__(_named(place)), problems)
+    model: Any = RootModel.__class_getitem__(_named(place))
+    spec = load_model(str(path), text, model, problems)
     if spec is None:
         raise ConfigurationError("\n".join(problems))
     body = getattr(spec.root, kind, None) if in_project else spec.root
@@ -91,7 +92,8 @@ def checked_configuration(kind: str, body: Mapping[str, Any], where: str) -> dic
             whole = contract_of_one_table(body)
         if kind == "roles":  # The label has an input of its own.
             whole = {"label": ""} | dict(body)
-        checked(where, RootModel.__class_getitem__(_named(_KINDS[kind])), whole)
+        model: Any = RootModel.__class_getitem__(_named(_KINDS[kind]))
+        checked(where, model, whole)
     return as_parameter(body)
 
 

@@ -81,7 +81,7 @@ def _readme(name: str, component: Component) -> str:
 
 def _files(component: Component) -> str:
     """How a pipeline without Gatehouse gets the component: its files, and the artifacts that each requires."""
-    lines = ["Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of a file here:\n"]
+    lines = ["Without Gatehouse: `kfp.components.load_component_from_file`, or `load_component_from_url`, of a file:\n"]
     for name, artifacts in component.needs.files.items():
         own = in_file(component, artifacts).component_spec.inputs or {}
         lacking = ", ".join(f"`{key}`" for key in component.component_spec.inputs or {} if key not in own)

@@ -106,18 +106,13 @@ class Settings:
     def _apply(self, task: Task) -> None:
         """Give one task its settings: retries, resources, place, variables, secrets, and what may fail."""
         name, file = task.component_spec.name.replace("-", "_"), self.project.file
-        constants = {key: value for key, value in task.inputs.items()}
-        stages = stages_of(name, constants)
+        stages = stages_of(name, task.inputs)
         self.plan += [(task.name, stage.name, stage.declared.title) for stage in stages]
         own = {stage.name: file.stages.get(stage.name, StageSettings()) for stage in stages}
         tolerated = [stage.name for stage in stages if own[stage.name].on_failure == "warn"]
         if needed := [stage.name for stage in stages if stage.name in tolerated and not stage.declared.advisory]:
-            raise ConfigurationError(
-                "\n".join(
-                    f"stages.{stage}.on_failure: expected stop in {self.pipeline}, found warn: the run needs what it gives"
-                    for stage in needed
-                )
-            )
+            problem = f"on_failure: expected stop in {self.pipeline}, found warn: the run needs what it gives"
+            raise ConfigurationError("\n".join(f"stages.{stage}.{problem}" for stage in needed))
         if file.prices.per_hour and name in _PRICED:
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         if name in _LAUNCHING:

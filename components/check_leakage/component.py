@@ -43,6 +43,6 @@ def check_leakage(
     rows = task.take("training_set", training_set, "training-sets")
     origin = {name: task.origin(rows, name) for name in ("snapshot", "feature_tables", "definitions")}
     result = task.run(check, **origin, training_set=rows, alarm=alarm, cuts=cuts, unchecked=unchecked)
-    task.give(leakage, result.leakage, **verdict_facts(result.verdict, result.reasons))
+    task.give(leakage, result.leakage, verdict_facts(result.verdict, result.reasons))
     task.show(report, result.leakage)
     return (result.verdict, list(result.reasons), list(result.warnings))

@@ -48,11 +48,13 @@ def compare_online(
             (served,) = task.store.manifest(served).derived_from.values()
         result = task.run(skew, training_set=rows, serving=served, spec=spec)
         show(result, task.store, metrics, report)
+        verdict, reasons = result.verdict, list(result.reasons)
         reference, values = result.skew, int(metrics.metadata.get("features", 0))
     else:
-        result = task.run(compare, training_set=rows, max_skew=max_skew)
-        reference, values = result.comparison, result.values
+        sampled = task.run(compare, training_set=rows, max_skew=max_skew)
+        verdict, reasons = sampled.verdict, list(sampled.reasons)
+        reference, values = sampled.comparison, sampled.values
         task.show(report, reference)
     task.label(reference, report, metrics)
-    task.give(comparison, reference, **verdict_facts(result.verdict, result.reasons))
-    return (result.verdict, list(result.reasons), values)
+    task.give(comparison, reference, verdict_facts(verdict, reasons))
+    return (verdict, reasons, values)

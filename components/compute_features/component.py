@@ -85,7 +85,7 @@ def compute_features(
             result = task.run(check_leakage, **origin, feature_tables=computed, **judged)
             verdict, reasons, leaks = result.verdict, list(result.reasons), result.leakage
     task.give(training_set, joined, tables=tables)
-    task.give(leakage, leaks, **verdict_facts(verdict, reasons))
+    task.give(leakage, leaks, verdict_facts(verdict, reasons))
     task.show(report, leaks or computed)
     task.label(computed, metrics)
     return (verdict, reasons, rows, list(aged.stale))

@@ -123,22 +123,21 @@ def evaluate(
     else:
         if not model:
             raise ConfigurationError("evaluate: expected a model of train, or scores, found neither.")
-        judged = {"model": run.take("model", model, "models"), "policy": applied}
-        judged["split"] = run.take("split", split, "splits") or run.origin(judged["model"], "split")
+        candidate = run.take("model", model, "models")
+        judged = {"model": candidate, "split": run.take("split", split, "splits") or run.origin(candidate, "split")}
         if model_name:
-            present_champion = run.run(
-                resolve, model_name=model_name, candidate=judged["model"], policy=applied
-            ).champion
+            wanted = {"model_name": model_name, "candidate": candidate, "policy": applied}
+            present_champion = run.run(resolve, **wanted).champion
         judged["validation"] = run.take("validation", validation, "validations")
         judged["leakage"] = run.take("leakage", leakage, "leakage")
         judged["integration"] = run.take("integration", integration, "integrations")
         judged["split_checks"] = split.metadata.get("split_checks", "") if split else ""
-        result = run.run(judge, **judged, champion=present_champion, spec=measured)
+        result = run.run(judge, **judged, champion=present_champion, policy=applied, spec=measured)
         warnings = list(result.warnings)
     present(result, run.store, metrics, curves, report, summary)
     run.label(result.evaluation, metrics, curves, report, summary)
     if run.kept:
-        run.give(evaluation, result.evaluation, **verdict_facts(result.verdict, result.reasons))
+        run.give(evaluation, result.evaluation, verdict_facts(result.verdict, result.reasons))
     else:
         export_evaluation(run.store, result.evaluation, evaluation.path)
         evaluation.metadata.update(verdict_facts(result.verdict, result.reasons))

@@ -41,6 +41,6 @@ def integrate(
     task = ComponentTask(store, model, online)
     asked = {"model": task.take("model", model, "models"), "tests": tests, "spec": spec}
     result = task.run(ask, **asked, online=task.take("online", online, "online-comparisons"))
-    task.give(integration, result.integration, **verdict_facts(result.verdict, result.reasons))
+    task.give(integration, result.integration, verdict_facts(result.verdict, result.reasons))
     task.show(report, result.integration)
     return (result.verdict, list(result.reasons), list(result.warnings))

@@ -47,6 +47,6 @@ def materialize(
     origin = {name: task.origin(computed, name) for name in ("snapshot", "definitions")}
     origin |= {"feature_tables": computed, "project": manifest.name, "as_of": manifest.details["as_of"]}
     result = task.run(write, **origin, service=service, max_skew=max_skew, rewrite=rewrite)
-    task.give(materialization, result.report, **verdict_facts(result.verdict, result.reasons))
+    task.give(materialization, result.report, verdict_facts(result.verdict, result.reasons))
     task.show(report, result.report)
     return (result.verdict, list(result.reasons), result.skew, result.values, result.written)

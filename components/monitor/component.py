@@ -122,5 +122,5 @@ def monitor(
         warnings = [text for text in result.warnings if text.removeprefix("not judged: ") not in reasons]
     present(run.store, result.drift, report, summary, metrics)
     run.label(result.drift, report, summary, metrics)
-    run.give(drift, result.drift, decision=result.decision, **verdict_facts(verdict, reasons))
+    run.give(drift, result.drift, verdict_facts(verdict, reasons) | {"decision": result.decision})
     return (result.decision, verdict, reasons, warnings)

@@ -38,5 +38,5 @@ def promote(
     task = ComponentTask(store)
     asked = {"action": action, "version": version, "reason": reason, "to": to}
     result = task.run(act, model_name=model_name, **asked)
-    task.give(champion, result.champion, model_name=model_name)
+    task.give(champion, result.champion, {"model_name": model_name})
     return (result.decision, result.version)

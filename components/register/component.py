@@ -90,6 +90,6 @@ def register(
     result = task.run(enter, **asked)
     Path(summary.path).write_text(registration_summary(model_name, result, task.store), encoding="utf-8")
     facts = {"model_name": model_name, "version": str(result.version), "alias": result.alias}
-    task.give(version, result.model if result.version else "", decision=result.decision, **facts)
+    task.give(version, result.model if result.version else "", {**facts, "decision": result.decision})
     decision = (result.decision, result.version, result.alias, result.verdict)
     return (*decision, list(result.reasons), list(result.warnings))

@@ -47,7 +47,7 @@ def resolve(
     if files and not result.champion:
         Path(model.path).mkdir(parents=True, exist_ok=True)
     facts = {"model_name": model_name, "version": str(result.version), "registered": result.registered}
-    task.give(model, result.champion, tables=files, **facts)
+    task.give(model, result.champion, facts, tables=files)
     for output, reference in ((training_set, result.training_set), (split, result.split)):
         task.give(output, reference)
     task.give(evaluation, result.evaluation)

@@ -147,5 +147,5 @@ def retrieve_features(
         roles = roles_of({"label": label, "task": task, **columns}, {})
         read, origin = read_dataset(rows.path), {"entity_rows": run.find(entity_rows)}
         kept = str(publish_table(run.store, name, read, roles, origin))
-        run.give(rows, kept, tables=tables, **verdict_facts(verdict, reasons))
+        run.give(rows, kept, verdict_facts(verdict, reasons), tables=tables)
     return (verdict, reasons, warnings, retrieved.table.num_rows, {})

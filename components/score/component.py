@@ -41,5 +41,5 @@ def score(
         return (0,)
     trained, rows = task.take("model", model, "models"), task.published(data, format)
     result = task.run(score_rows, model=trained, rows=rows, version=int(model.metadata.get("version", "0")))
-    task.give(predictions, result.predictions, tables=tables or not task.find(data), model=task.address(trained))
+    task.give(predictions, result.predictions, {"model": task.address(trained)}, tables=tables or not task.find(data))
     return (result.rows,)

@@ -96,12 +96,12 @@ def snapshot(
     task = ComponentTask(store)
     task.run(prepare, rerun=rerun, configs=configs, model_name=model_name, since=since, until=until)
     if dataset:
-        columns = {"keys": keys, "event_time": event_time, "sensitive": sensitive}
-        made = snapshot_table(task.store, task.table(dataset, format), name, **columns)
+        rows = task.table(dataset, format)
+        made = snapshot_table(task.store, rows, name, keys=keys, event_time=event_time, sensitive=sensitive)
     else:
         read = {"location": location, "window": window, "backfill": backfill}
         made = task.run(take_snapshot, source=configuration_of("source", source, source_file), **read)
-    task.give(snapshot, made.snapshot, tables=tables, delivery=canonical_json(list(made.delivery)))
+    task.give(snapshot, made.snapshot, {"delivery": canonical_json(list(made.delivery))}, tables=tables)
     verdict, reasons, warnings, judged = "not checked", ["the snapshot has no contract"], list(made.warnings), ""
     if contract or contract_file:
         promised = publish_contract(task.store, configuration_of("contract", contract, contract_file))
@@ -113,5 +113,5 @@ def snapshot(
     else:
         task.show(report, made.snapshot)
     task.label(judged or made.snapshot, metrics, report)
-    task.give(validation, judged, **verdict_facts(verdict, reasons))
+    task.give(validation, judged, verdict_facts(verdict, reasons))
     return (made.rows, made.as_of, verdict, reasons, warnings)

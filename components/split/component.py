@@ -98,10 +98,10 @@ def split(
             raise
         Path(report.path).write_text(refusal(name, error.reasons), encoding="utf-8")
         for output in (split, train, validation, test):
-            run.give(output, "", **verdict_facts("fail", error.reasons))
+            run.give(output, "", verdict_facts("fail", error.reasons))
         return ("fail", list(error.reasons), [], {}, {})
     checked = {"split_checks": run.address(parts.split_checks)}
-    run.give(split, parts.split, **verdict_facts("pass", []), **checked)
+    run.give(split, parts.split, verdict_facts("pass", []) | checked)
     for part, output in (("train", train), ("validation", validation), ("test", test)):
         run.give(output, parts.split, part=part, tables=tables)
     Path(report.path).write_text(page(run.store, parts.split_checks), encoding="utf-8")

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -55,8 +56,8 @@ class ComponentTask:
         addresses = set() if store else set(map(_store_of, known))
         if len(addresses) > 1:
             raise ConfigurationError(
-                f"store: expected artifacts of one store, found {', '.join(sorted(addresses))}. Copy them into one with "
-                "`gatehouse data pull`, and give its address as `store`."
+                f"store: expected artifacts of one store, found {', '.join(sorted(addresses))}. Copy them into one "
+                "with `gatehouse data pull`, and give its address as `store`."
             )
         address = store or "".join(addresses)
         self.kept = bool(address)
@@ -155,19 +156,27 @@ class ComponentTask:
             raise SystemExit(0)
         return result
 
-    def give(self, output: Any, reference: str, *, tables: bool = False, part: str = "", **facts: str) -> str:
+    def give(
+        self,
+        output: Any,
+        reference: str,
+        facts: Mapping[str, str] = MappingProxyType({}),
+        *,
+        tables: bool = False,
+        part: str = "",
+    ) -> str:
         """Write an artifact of the store to an output of KFP: its manifest, or with `tables` its files.
 
         Where nobody can follow a reference, as the store is temporary, the files are written too.
 
         Args:
-            part: Of a split, the part that is given.
             facts: More texts for the metadata.
+            part: Of a split, the part that is given.
 
         Returns:
             The address; empty if the store is temporary, or there is no reference.
         """
-        output.metadata.update(facts | ({"part": part} if part else {}))
+        output.metadata.update({**facts, **({"part": part} if part else {})})
         path = Path(output.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not reference:

@@ -14,7 +14,7 @@ import traceback
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp.warm_tasks import start_importing, use_for_tasks
@@ -127,7 +127,7 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     os.environ.setdefault(PRICES, json.dumps(prices))
     profile = profile_of(task_of(project.file.training))
     objective = project.policy.champion.metric or profile.objective
-    body = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
+    body: dict[str, Any] = {"pipeline": pipeline_name, "project": project.name, "tasks": plan, "objective": objective}
     body |= {"prices": prices, "host": here(), "process": os.environ[OWNER]}
     store.record(f"runs/{os.environ[RUN_ID]}/{PLAN}", body)
     return pipeline

@@ -44,7 +44,7 @@ def approve(
 ) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    `word` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for the user of this process.
+    `word` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for who runs this.
 
     Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
     approver trained or submitted the model, or if it is not known who did.
@@ -164,7 +164,7 @@ def exempt(
     """Allow a candidate to break a rule until a day, in UTC; the model name of the ledger, and the recorded exemption.
 
     The rule is named as in the verdict. The exemption applies at registration, and is checked again at promotion. `by`
-    is the person; empty for the user of this process.
+    is the person; empty for who runs this.
 
     Raises ExemptionError if there is no reason, the day has passed, or the gate's last verdict on the candidate does
     not say that it breaks this rule.

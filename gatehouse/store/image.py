@@ -43,7 +43,7 @@ def _component(module: str) -> bool:
 def stages_of(component: str, inputs: Mapping[str, Any] | None = None) -> list[Stage[Any, Any]]:
     """The stages that a component runs, in order, read from its source: a pod cannot import components.
 
-    With the inputs of a task, those of branches that these exclude are left out; a test on anything else counts as true.
+    With the inputs of a task, those of branches that these exclude are left out; any other test counts as true.
     """
     path = source_of(f"gatehouse.components.{component}.component")
     assert path is not None
@@ -78,7 +78,7 @@ def _called(body: Iterable[ast.AST], imported: Mapping[str, Stage[Any, Any]], va
 
 
 def _default(node: ast.AST) -> Any:
-    return ast.literal_eval(node)  # type: ignore[arg-type]  # typeshed knows no AST of an expression here
+    return ast.literal_eval(node)
 
 
 def _holds(test: ast.expr, values: Mapping[str, Any]) -> bool:

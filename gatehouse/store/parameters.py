@@ -1,4 +1,4 @@
-"""Configuration as KFP parameters: KFP carries JSON without null, with every number as a fraction, and keeps no order."""
+"""Configuration as parameters of KFP, which carries JSON without null, numbers as fractions, and no order of keys."""
 
 import json
 import re

@@ -97,7 +97,7 @@ def test_who_can_follow_a_reference_gets_a_manifest_and_anybody_else_the_files(
     task, kinds = ComponentTask(store.address), (dsl.Dataset, dsl.Artifact)
     rows, folder = (kind(uri=str(tmp_path / kind.__name__)) for kind in kinds)
     for output, reference in zip((rows, folder), data, strict=True):
-        task.give(output, reference, model_name="a")
+        task.give(output, reference, {"model_name": "a"})
         assert Path(output.path).read_text() == store.manifest(reference).to_json()
         assert output.metadata == {"reference": store.address_of(reference), "model_name": "a"}
     assert local_files(rows, tmp_path / "local") == tmp_path / "local" / "rows.parquet"
