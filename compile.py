@@ -1,13 +1,12 @@
 """Compiles every component, and every pipeline of every project, for this machine and for each profile.
 
-Components are committed as components/<name>/component.yaml, and with `--release` their interfaces in one file. Specs
+Components are committed as components/<name>/component.yaml. Specs
 of the project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder
 NAME there; specs of the other projects differ little from these, and are only held against the rules. Where there are
 findings nothing is written; `--check` writes nothing and lists the findings.
 """
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,6 @@ pin(ROOT / "images" / "digests.lock")  # Before the components are imported, whi
 
 from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
 from gatehouse.kfp.compilation.component_files import compile_component, public_components
-from gatehouse.kfp.compilation.interfaces import INTERFACES_FILE, interfaces, undeclared
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project, load_project
 
@@ -70,13 +68,6 @@ def _findings(root: Path, check: bool, release: bool) -> Iterator[str]:
             committed = COMPONENTS / name / written.name
             if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
                 yield f"components/{name}/{written.name} is not what its component compiles to. Run `make compile`."
-    if check:
-        released = json.loads((COMPONENTS / INTERFACES_FILE).read_text())
-        yield from undeclared(released, interfaces(public_components()), (ROOT / "CHANGELOG.md").read_text())
-    if release:
-        (root / COMPONENTS.name / INTERFACES_FILE).write_text(
-            json.dumps(interfaces(public_components()), indent=1) + "\n"
-        )
     for project, platform in targets(release):
         name = platform.name if platform else ""
         with tempfile.TemporaryDirectory() as scratch:
