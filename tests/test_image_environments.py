@@ -71,6 +71,6 @@ def test_the_example_runs_through_kfps_executor_with_each_task_in_its_image(
         build(pipeline, loaded).function(store=store.address, **arguments)
         result = [event for _, event in events(store, pipeline)]
         failed = {event.stage: event.body.get("message") for event in result if event.event == "failed"}
-        assert result and failed == {}, f"{pipeline}: {failed}\n{log.read_text()[-3000:]}"
+        assert result and failed == {}, f"{pipeline}: {failed}\n{log.read_text()[-9000:]}"
         ran |= {event.stage.rpartition(":")[2] for event in result if event.event in ("finished", "hit")}
     assert declared_stages().keys() - ran == ELSEWHERE.keys()

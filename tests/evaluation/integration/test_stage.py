@@ -321,7 +321,7 @@ def test_what_a_program_started_ends_with_it_and_trouble_of_the_machine_is_an_er
             started.append(os.pidfd_open(int((tmp_path / "started").read_text())))
             if "wait" in then:
                 raise subprocess.TimeoutExpired("it", timeout)
-        return wait(integration)
+        return wait(child)
 
     os.mkfifo(tmp_path / "started")
     monkeypatch.setattr(subprocess.Popen, "wait", until_it_started)  # No clock decides.

@@ -369,7 +369,7 @@ def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient
     path = compile_pipeline("diagnosis", patient.project, tmp_path, Platform.model_validate(patient.profile))
     spec = read_spec(path)
     assert list(breaches(spec)) == []
-    recover = spec.task("recover")
-    (arguments,) = [item["value"] for item in recover.container["env"] if item["name"] == "GATEHOUSE_LAUNCH"]
+    task = spec.task("diagnose")
+    (arguments,) = [item["value"] for item in task.container["env"] if item["name"] == "GATEHOUSE_LAUNCH"]
     launch = json.loads(arguments)
     assert (launch["kind"], launch["image"]) == ("pytorchjob", patient.profile["images"]["training"])
