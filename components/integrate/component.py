@@ -39,7 +39,8 @@ def integrate(
     from gatehouse.evaluation.integration.stage import integrate as ask
 
     task = ComponentTask(store, model, online)
-    asked = {"model": task.take("model", model, "models"), "tests": tests, "spec": spec}
+    candidate = task.take("model", model, "models")
+    asked = {"model": candidate, "split": task.origin(candidate, "split"), "tests": tests, "spec": spec}
     result = task.run(ask, **asked, online=task.take("online", online, "online-comparisons"))
     task.give(integration, result.integration, verdict_facts(result.verdict, result.reasons))
     task.show(report, result.integration)
