@@ -161,7 +161,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
             with connect(threads=1) as database:
                 database.execute("SET TimeZone = 'UTC'")
                 database.register("rows", table)
-                query = repeatable(database, f"SELECT ({expression}) AS value FROM rows", f"evaluation.slices.{name}")
+                query = repeatable(database, f"SELECT ({expression}) AS value FROM rows", f"evaluation.slices: {name}")
                 result = database.sql(query).to_arrow_table()
         except duckdb.Error as error:
             raise ConfigurationError(

@@ -8,6 +8,7 @@ such a form read their rows in the order of the values. A query without aggregat
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from threading import Lock
@@ -49,30 +50,30 @@ moment(n, xa, xb, xc, ya, yb, yc, a, b, c, odd) AS CASE WHEN odd IS NULL THEN li
     CASE WHEN abs(moment) < n * (abs(m['x'] * m['y']) * {2.0**-72!r} + {2.0**-96!r}) THEN 0::DOUBLE ELSE moment END
     )[1])[1])[1] ELSE 'NaN'::DOUBLE END
 """
-_SUM, _MEAN = "gatehouse_sum({x}, {odd})", "gatehouse_sum({x}, {odd}) / {n}"
-_VARIANCE = "greatest({xx}, 0) / nullif({n} - 1, 0)"
+_SUM, _MEAN, _MEAN_OF_Y = "gatehouse_sum({x})", "gatehouse_sum({x}) / {n}", "gatehouse_sum({y}) / {n}"
+_VARIANCE = "{xx} / nullif({n} - 1, 0)"
 _FORMS = {
     **dict.fromkeys(("sum", "fsum", "kahan_sum", "sumkahan"), _SUM),
     **dict.fromkeys(("avg", "mean", "favg"), _MEAN),
     **dict.fromkeys(("var_samp", "variance"), _VARIANCE),
     **dict.fromkeys(("stddev", "stddev_samp"), f"sqrt({_VARIANCE})"),
-    "var_pop": "greatest({xx}, 0) / {n}",
-    "stddev_pop": "sqrt(greatest({xx}, 0) / {n})",
-    "sem": "sqrt(greatest({xx}, 0)) / {n}",
+    "var_pop": "{xx} / {n}",
+    "stddev_pop": "sqrt({xx} / {n})",
+    "sem": "sqrt({xx}) / {n}",
     "covar_samp": "{xy} / nullif({n} - 1, 0)",
     "covar_pop": "{xy} / {n}",
     "corr": "list_transform([{xx} * {yy}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / sqrt(s) END)[1]",
     "regr_sxx": "{xx}",
     "regr_sxy": "{xy}",
     "regr_syy": "{yy}",
-    "regr_avgx": "gatehouse_sum({x}, {odd}) / {n}",
-    "regr_avgy": "gatehouse_sum({y}, {odd}) / {n}",
+    "regr_avgx": _MEAN,
+    "regr_avgy": _MEAN_OF_Y,
     "regr_slope": "list_transform([{xx}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / s END)[1]",
-    "regr_intercept": "gatehouse_sum({y}, {odd}) / {n} - {xy} / nullif({xx}, 0) * gatehouse_sum({x}, {odd}) / {n}",
+    "regr_intercept": f"{_MEAN_OF_Y} - {{xy}} / nullif({{xx}}, 0) * {_MEAN}",
     "regr_r2": "list_transform([{{'x': {xx}, 'y': {yy}, 'xy': {xy}}}], lambda s: CASE WHEN s['y'] = 0 AND s['x'] <> 0 "
     "THEN 1 ELSE s['xy'] * s['xy'] / (s['y'] * nullif(s['x'], 0)) END)[1]",
 }
-"""Aggregates by the number of rows, sums of y and x, moments, and the sum of infinities and of not-a-number."""
+"""Aggregates by the number of rows, sums of x and y, and moments."""
 _TYPED = ("sum", "avg", "mean")
 """Aggregates that add doubles only if their argument is a double; the others turn any number into a double."""
 _DOUBLES = ("DOUBLE", "FLOAT", "UHUGEINT")
@@ -92,6 +93,8 @@ _MATTERS = re.compile(
     rf"\b({'|'.join((*_REPLACED, *_CHANCE, *_CLOCK, *_CLOCK_WORDS, *_OTHER_WORDS, *_OF_DUCKDB))})\b", re.IGNORECASE
 )
 _TYPE = re.compile(r"'bit_count\(([^']*)\)'")
+_DEEPEST = 30_000
+"""Calls that lie within one another: some twenty for each level of an expression, of which DuckDB takes 1,000."""
 _defining = Lock()
 
 Node = dict[str, Any]
@@ -107,12 +110,12 @@ def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, 
     """
     if not _MATTERS.search(query) and not _MATTERS.search(macros):
         return query
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST))
     try:
         return _Rewriting(connection, query, where, macros).result()
-    except RecursionError:
-        raise ConfigurationError(
-            f"{where}: expected expressions of some hundred operators, found a longer one. Divide it."
-        ) from None
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 class _Rewriting:
@@ -168,8 +171,11 @@ class _Rewriting:
         if body is not None:
             outer, self.macro = self.macro, self.macro or _name(node.get("function", node))
             holder[key] = body
-            self.visit(holder, key, pivoted)
+            changed = self.visit(holder, key, pivoted)
             self.macro = outer
+            if not changed:
+                holder[key] = node
+                return False
         else:
             of_pivot = node.get("type") == "PIVOT"
             children = [self.visit(node, child, pivoted or (of_pivot and child == "aggregates")) for child in node]
@@ -279,14 +285,17 @@ class _Rewriting:
             sums = (" + ".join(f"gatehouse_{part}({value})" for value in values) for part in ("high", "middle", "low"))
             return ", ".join(f"sum({each}){over}" for each in sums)
 
-        n, squares = f"count({x}){over}", f"sum(gatehouse_odd({x} * {x} + {y} * {y})){over}"
-        odd = squares if len(arguments) == 2 else f"sum(gatehouse_odd({x})){over}"
-        within = {"x": f"gatehouse_within({x})", "y": f"gatehouse_within({y})"}
-        sums = {"n": n, "odd": odd} | {each: parts(text) for each, text in within.items()}
-        for a, b in ("xx", "xy", "yy"):
+        n, within = f"count({x}){over}", {"x": f"gatehouse_within({x})", "y": f"gatehouse_within({y})"}
+        sums = {"n": n} | {
+            each: f"{parts(within[each])}, sum(gatehouse_odd({value})){over}" for each, value in (("x", x), ("y", y))
+        }
+        for a, b, squares in (("x", "x", f"{x} * {x}"), ("x", "y", f"{x} * {x} + {y} * {y}"), ("y", "y", f"{y} * {y}")):
             products = f"gatehouse_short({within[a]}) * gatehouse_short({within[b]})"
             products = parts(products, f"gatehouse_rest({within[a]}, {within[b]})")
-            sums[a + b] = f"gatehouse_moment({n}, {sums[a]}, {sums[b]}, {products}, {squares})"
+            sums[a + b] = (
+                f"gatehouse_moment({n}, {parts(within[a])}, {parts(within[b])}, {products}, "
+                f"sum(gatehouse_odd({squares})){over})"
+            )
         return self.expression(_FORMS[name].format(**sums))
 
     def all_whole(self) -> bool:
@@ -359,11 +368,13 @@ class _Rewriting:
 
 
 def _nodes(tree: Any) -> Iterator[Node]:
-    """All nodes of a syntax tree, each before those in it."""
-    if isinstance(tree, dict):
-        yield tree
-    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _nodes(child)
+    """All nodes of a syntax tree."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
 
 
 def _name(node: Node) -> str:

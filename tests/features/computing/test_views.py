@@ -1,18 +1,20 @@
 """Feature tables: trailing windows against a direct count, and the same bytes on every run."""
 
 import hashlib
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import run, table_of
-from gatehouse.features.database import connect, write_parquet
-from gatehouse.features.definitions.repository import Repository
+from gatehouse.features.computing.compute import compute_view, run, table_of
+from gatehouse.features.computing.labels import entity_rows
+from gatehouse.features.database import connect, set_time, write_parquet
+from gatehouse.features.definitions.repository import Repository, read_repository
 from gatehouse.store.hidden_values import hiding
 from tests.features.flights import compute_views
+from tests.features.shops import DEFINITIONS, write_repository
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,29 @@ def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
             if kind and sensitive:
                 assert f"{kind}, whose words are not shown, as columns are sensitive (who)" in text
             assert ("Slartibartfast" in text) == bool(kind and not sensitive)
+
+
+def test_doubles_are_added_to_the_same_bytes_in_staging_views_and_labels(tmp_path: Path) -> None:
+    queries = {
+        "macros.sql": "CREATE MACRO paid(amount) AS sum(amount);",
+        "staging/days.sql": "SELECT shop, day, paid(amount) AS amount FROM raw.trade GROUP BY ALL",
+        "views/sales.sql": "SELECT shop, day AS event_timestamp, amount AS turnover, 'r' AS region FROM staging.days",
+        "labels/returned.sql": "SELECT shop, day AS decision_time, 1 AS label, sum(amount) OVER days AS amount, "
+        "'eur' AS currency FROM staging.days WINDOW days AS (ORDER BY shop, day)",
+    }
+    write_repository(tmp_path, **{"definitions.py": DEFINITIONS.replace('"numeric"', '"double"')}, **queries)
+    repository, computed = read_repository(tmp_path), []
+    for threads, memory in ((1, "4GB"), (3, "4GB"), (1, "70MB")):
+        with connect() as connection:
+            connection.execute(f"SET threads = {threads}; SET memory_limit = '{memory}'")
+            connection.execute(
+                "CREATE TABLE raw.trade AS SELECT i % 7 AS shop, hash(i) / 1e9 AS amount, "
+                "TIMESTAMPTZ '2024-01-01' + to_days((i % 9)::INT) AS day FROM range(400_000) AS r(i)"
+            )
+            set_time(connection, "as_of", datetime(2025, 1, 1, tzinfo=UTC))
+            rows, _ = entity_rows(connection, repository)
+            computed.append((rows, compute_view(connection, repository, repository.views["sales"])))
+    assert computed[0] == computed[1] == computed[2]
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_the_threads(
