@@ -140,7 +140,7 @@ def test_killed_at_any_step_the_repeat_ends_with_one_run(
     store: ArtifactStore, server: KfpServer, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     monkeypatch.setenv(RUN_ID, "one")
-    kept, created = Orders.note, KfpApi.create_run
+    kept, created = Orders.record, KfpApi.create_run
 
     def noting(self: Orders, cause: str, what: str, **body: Any) -> bool:
         if point == "order" and what == "submitting":
@@ -157,7 +157,7 @@ def test_killed_at_any_step_the_repeat_ends_with_one_run(
         return run
 
     with monkeypatch.context() as patch:
-        patch.setattr(Orders, "note", noting)
+        patch.setattr(Orders, "record", noting)
         patch.setattr(KfpApi, "create_run", creating)
         with pytest.raises(_KilledError):
             retrain.function(_request(store, "decay"), store)

@@ -23,7 +23,7 @@ from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.journal import ask_to_stop
 from gatehouse.tuning.report import markdown, page
 from gatehouse.tuning.spec import Budget, ExperimentSpec
-from gatehouse.tuning.stage import TuneRequest, study_key, tune
+from gatehouse.tuning.stage import TuneRequest, hourly_price, study_key, tune
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data, publish_split
 
@@ -290,8 +290,8 @@ def test_a_price_is_in_the_key_where_it_ends_the_search_and_nowhere_else(
     keys = []
     for price in ("0.02", "0.2"):
         monkeypatch.setenv(PRICES, f'{{"per_hour": {{"default": {price}}}}}')
-        priced = limited.priced()
+        priced = limited.model_copy(update={"price": hourly_price(limited.spec.model_dump())})
         assert study_key(priced) == study_key(limited), "another price is another experiment"
-        assert _request(store).priced() == _request(store)
+        assert priced.price and hourly_price(SPACE.model_dump()) is None
         keys.append(tune.key(priced))
     assert keys[0] != keys[1]

@@ -54,7 +54,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job as its pods know it: program, own code of the user, their digest `code`, and the digest of code and files."""
+    """A job as pods know it: program, names of user code, their digest `code`, and the digest of code and files."""
 
     program: str
     own: tuple[str, ...]
