@@ -61,11 +61,11 @@ def take(store: ArtifactStore, module: Path, reader: str = "own_lines:Lines", ki
 def test_only_new_parts_are_read_and_an_edit_of_the_reader_reads_all_again(store: ArtifactStore, module: Path) -> None:
     log = module.with_name("lines.log")
     first = take(store, module)
-    assert (first.rows, log.read_text(), take(store, module).unchanged) == ({"t": 2}, "ab", True)
+    assert (first.rows, sorted(log.read_text()), take(store, module).unchanged) == ({"t": 2}, ["a", "b"], True)
     module.with_name("lines").write_text("a b c")
-    assert (take(store, module).rows, log.read_text()) == ({"t": 3}, "abc")
+    assert (take(store, module).rows, log.read_text()[2:]) == ({"t": 3}, "c")
     module.write_text(READER + "# another version\n")
-    assert not take(store, module).unchanged and log.read_text() == "abcabc"
+    assert not take(store, module).unchanged and sorted(log.read_text()[3:]) == ["a", "b", "c"]  # In any order.
 
 
 def test_rows_that_do_not_fit_are_refused_with_their_place(store: ArtifactStore, module: Path) -> None:
