@@ -60,7 +60,7 @@ def tables_of(store: ArtifactStore, snapshot: str, prefix: str = "") -> dict[str
 def opened(tables: Sequence[Table], temporary: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection with a view for every table; nothing else can be read or written from it.
 
-    One thread, so that a user's SQL gives the same result on every machine (a sum of doubles depends on the threads).
+    One thread, so that a user's SQL gives the same result on every machine, even if it reads rows in their order.
     DuckDB must not use the files' statistics, because Parquet keeps NaN out of them (duckdb/duckdb#25521). Raises
     ConfigurationError if two tables have one name in SQL, which has no upper and lower case.
     """
