@@ -130,10 +130,10 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
     return ledger.model_name, promote(PromoteRequest.model_validate(body | details), store)
 
 
-def sign(store: ArtifactStore, text: str, word: str, reason: str, by: str = "") -> tuple[str, ApproveResult]:
+def sign(store: ArtifactStore, text: str, action: str, reason: str, by: str = "") -> tuple[str, ApproveResult]:
     """Approve or reject the last verdict on a version, by default the one in staging; its model, and the signature."""
     ledger, number = named(store, text)
-    return ledger.model_name, approve(store, ledger.model_name, number, word, reason, by)
+    return ledger.model_name, approve(store, ledger.model_name, number, action, reason, by)
 
 
 def register(store: ArtifactStore, name: str, evaluation: str, project: Project | None, by: str) -> RegisterResult:
