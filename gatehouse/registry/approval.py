@@ -52,7 +52,9 @@ def approve(
     ledger, by, approves = Ledger(store, model_name), by or whoami(), action == "approve"
     decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
     if action not in ("approve", "reject") or not reason.strip():
-        raise ApprovalError(f"Expected to approve or to reject, with a reason (--reason), found {action!r}, {reason!r}.")
+        raise ApprovalError(
+            f"Expected to approve or to reject, with a reason (--reason), found {action!r}, {reason!r}."
+        )
 
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
         chosen = state.version(number)

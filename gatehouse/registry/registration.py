@@ -10,7 +10,7 @@ from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.approval import exemptions_from, rules_of, standing, why_not_exempted
-from gatehouse.registry.ledger import CHAMPION, STAGING, Record, StaleVerdictError, State, VerdictSubject, Verdict
+from gatehouse.registry.ledger import CHAMPION, STAGING, Record, StaleVerdictError, State, Verdict, VerdictSubject
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore

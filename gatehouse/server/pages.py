@@ -21,7 +21,7 @@ from gatehouse.reports.page import STYLE, TEMPLATES, environment
 from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.server.access import Access, Scope, Token
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.routes import Name, RunId, Server, Text, Review
+from gatehouse.server.routes import Name, Review, RunId, Server, Text
 from gatehouse.store.reference import Reference
 
 COOKIE = "gatehouse"

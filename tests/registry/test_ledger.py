@@ -21,8 +21,8 @@ from gatehouse.registry.ledger import (
     Record,
     StaleVerdictError,
     State,
-    VerdictSubject,
     Verdict,
+    VerdictSubject,
     fold,
     model_names,
 )
