@@ -1,4 +1,4 @@
-"""What the pod of a task gets on a platform: resources, a deadline, retries, settings, credentials, and a place."""
+"""Settings of a task's pod on a platform: resources, a deadline, retries, settings, credentials, and a place."""
 
 from kfp import kubernetes
 from kfp.dsl import PipelineTask

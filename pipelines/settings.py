@@ -36,7 +36,7 @@ _SECRETS = {
     "materialize": ("online-store", ONLINE_STORE),
     "compare_online": ("online-store", ONLINE_STORE),
 }
-"""What the tasks of a component get of the platform's secret, and no other task does."""
+"""Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
 
 

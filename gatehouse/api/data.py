@@ -1,4 +1,4 @@
-"""What a store holds: lists, describes, verifies, compares and queries its artifacts."""
+"""The artifacts of a store: lists, describes, verifies, compares and queries them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def artifacts(store: ArtifactStore, kind: str = "") -> list[Artifact]:
 
 
 def notes(store: ArtifactStore, reference: Reference) -> list[str]:
-    """What a reader of an artifact must know: erased, deprecated or not reproducible, and which stage made it."""
+    """Facts that a reader of an artifact must know: erased, deprecated or not reproducible, and which stage made it."""
     erased, behind = store.erasures.of(reference), store.erasures.behind(reference)
     lines = [erased.explain(str(reference))] if erased else []
     if deprecated := deprecation_of(store.objects, reference):

@@ -111,7 +111,7 @@ def pull_reference(
 ) -> None:
     """Copy an artifact: with --to into another store, with its lineage; with DIRECTORY as plain files.
 
-    Bytes are verified on both sides. What is there already is not copied again, so an interrupted pull goes on.
+    Bytes are verified on both sides. Files that are there already are not copied again, so an interrupted pull goes on.
     """
     opened = open_store(store)
     artifact = find(opened, reference)
