@@ -17,14 +17,16 @@ _ADDRESS = re.compile(
 _PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}/)([^\s'\"]+)@")
 """A password in an address, up to the last `@`, as one that is not quoted may hold `/` and `@`; no port with a path."""
 _NAME = (
-    r"(?:password|passwd|(?<![a-z])(?:pass|pwd)|secret|webhook|(?<!max.)token|(?:access|api|private|secret)[_-]?key)"
+    r"(?:password|passwd|(?<![a-z])(?:pass|pwd)|secret|webhook|(?:access|api|private|secret)[_-]?key"
+    r"|(?<!max.)(?<!pad.)(?<!eos.)(?<!bos.)token)"
 )
+"""How the name of a secret ends, and not that of a number or a mark of a language model."""
 _NAMED = re.compile(f"{_NAME}$", re.IGNORECASE)
 _SETTING = re.compile(rf"([\w-]*{_NAME})=([^\s,&;'\"]+)", re.IGNORECASE)
 _TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w-]{32,}")
 """Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
-_SECRET = re.compile(r"(?![-<($/.]|\{\w+\}$)[^(\[]{6,}")
-"""What a value with such a name begins with if it is no path, no reference to a variable, no code, and not short."""
+_SECRET = re.compile(r"(?!(?:\d{0,5}|true|false|no|yes)$|[-<($/.]|\{\w+\}$)[^(\[]+$", re.IGNORECASE)
+"""A value with such a name that is no short number, path, reference to a variable, or code."""
 _SHORTEST = 6
 """Minimum length of a secret that is removed from messages. Shorter ones would also be hidden in unrelated words."""
 

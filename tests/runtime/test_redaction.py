@@ -116,11 +116,12 @@ def test_an_address_that_all_split_alike_is_shown_without_its_login_and_another_
 
 SECRET = """postgresql://me:hunter2@host/db\npostgresql://me:hun/ter2@host/db\npostgresql://me@host/db?p%61ssword=hunter2
 mssql+pyodbc://me@host/db?Pwd=hunter2\nDATABASE_URL=postgresql://u:pw@h/db\nDB_PASS=hunter2\nX=Password=hunter2;S=h
-S=x ghp_0123456789abcdef\ntrain.py --api-key=abc123\n--token hf_abc\ncurl https://h/p?token=abc123 --lr 0.1"""
+S=x ghp_0123456789abcdef\nDB_PASSWORD=a\ntrain.py --api-key=abc123\n--token hf_abc
+curl https://h/p?token=abc123 --lr 0.1"""
 HARMLESS = """http://host/a@b\npostgresql://me:@host/db\npostgresql://me@host/db?sslmode=require\nsqlite:///passwords.db
 data/me@corp\nPASSES=3\nKEYBOARD=us\nFIRST_PASS=true\nPWD=/work\nBYPASS=linear\nHF_TOKEN=\n--passes 30\n--tokenizer=gpt2
---pad-token <pad>\n--max-token 131072\n--api-key {key}\n--use-token --lr=1\n--token=$T x\n--token ${HF_TOKEN} x
-postgresql://u:$PW@h/db\nhttp://h:80/x@y\ns3://b/x"""
+--pad-token <pad>\n--eos_token=EOS\n--max-token 131072\n--api-key {key}\n--use-token --lr=1\n--token=$T x
+--token ${HF_TOKEN} x\npostgresql://u:$PW@h/db\nhttp://h:80/x@y\ns3://b/x"""
 
 
 def test_what_looks_like_a_secret_is_told_from_what_does_not() -> None:
