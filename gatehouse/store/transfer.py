@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError
@@ -45,8 +46,10 @@ def pull(
     reference = Reference.parse(reference)
     require_kept(source.objects, reference)
     pulled = []
-    for current in _parents_first(source, reference):
-        manifest = source.manifest(current)
+    manifests = {manifest.reference: manifest for manifest in source.lineage(reference)}
+    inputs = {current: map(Reference.parse, manifests[current].derived_from.values()) for current in manifests}
+    for current in TopologicalSorter(inputs).static_order():  # Each artifact comes after those it was made from.
+        manifest = manifests[current]
         size = sum(entry.bytes for entry in manifest.files)
         if (erasure := read_record(source.objects, erased_marker(current))) is not None:
             state = "erased"
@@ -78,22 +81,6 @@ def _fetched(
         return path
     # A local store links the file that it gets. Two stores must not share a file: damage would hit both.
     return Path(shutil.copyfile(path, folder / uuid.uuid4().hex))
-
-
-def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference]:
-    ordered: dict[Reference, None] = {}
-    opened: set[Reference] = set()
-    pending = [reference]
-    while pending:
-        current = pending[-1]
-        parents = map(Reference.parse, store.manifest(current).derived_from.values())
-        unseen = [parent for parent in parents if parent not in opened]
-        if current in opened or not unseen:
-            ordered[pending.pop()] = None
-        else:
-            pending.extend(unseen)
-        opened.add(current)
-    return list(ordered)
 
 
 def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:
