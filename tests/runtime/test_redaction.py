@@ -21,7 +21,7 @@ from gatehouse.runtime.redaction import without_secrets as shown
 from gatehouse.store.objects.opening import open_objects
 from gatehouse.store.store import ArtifactStore
 
-PASSWORDS = ("S3cr3tWord", "S3cr3t%2FTail", "S3cr3t@Tail", "S3cr3t/Tail", "a@S3cr3t/b", "80#S3cr3t", "S3cr3t Tail")
+PASSWORDS = ("S3cr3tWord", "S3cr3t%2FTail", "S3cr3t@Tail", "S3cr3t/Tail", "a@S3cr3t/b", "80#S3cr3t")
 TABLES = {"t": {"columns": {"a": "int64"}, "table": "t", "order_by": ["a"]}}
 ODBC = "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7BODBC+Driver+18%7D%3BUID%3Dme%3BPWD%3D{}%3BEncrypt%3Dyes"
 
