@@ -1,7 +1,6 @@
 """The artifact store: what it promises about identity, verification, concurrency and killed writers."""
 
 import json
-import multiprocessing
 import os
 import shutil
 import subprocess
@@ -111,25 +110,6 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="expected a directory"):
         ArtifactStore.open(tmp_path / "file")
-
-
-def _race(address: str, barrier: "multiprocessing.synchronize.Barrier", results: "multiprocessing.Queue[str]") -> None:
-    store = ArtifactStore.open(address)
-    barrier.wait()
-    results.put(str(_publish(store, "x" * 100_000)))
-
-
-def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
-    context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(4), context.Queue()
-    writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
-    for writer in writers:
-        writer.start()
-    references = {results.get(timeout=300) for _ in writers}
-    for writer in writers:
-        writer.join()
-    assert len(references) == 1
-    assert store.verify(references.pop()) == 1
 
 
 _WORKER = """
