@@ -22,7 +22,7 @@ _NAME = (
 )
 """How the name of a secret ends, and not that of a number or a mark of a language model."""
 _NAMED = re.compile(f"{_NAME}$", re.IGNORECASE)
-_SETTING = re.compile(rf"(?<![\w-])([\w-]*{_NAME})=([^\s,&;'\"]+)", re.IGNORECASE)
+_SETTING = re.compile(rf"({_NAME})=([^\s,&;'\"]+)", re.IGNORECASE)
 _TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w-]{32,}")
 """Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
 _SECRET = re.compile(r"(?!(?:\d{0,5}|true|false|no|yes)$|[-<($/.]|\{\w+\}$)[^(\[]+$", re.IGNORECASE)
