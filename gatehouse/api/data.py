@@ -62,7 +62,7 @@ def artifacts(store: ArtifactStore, kind: str = "") -> list[Artifact]:
 
 
 def notes(store: ArtifactStore, reference: Reference) -> list[str]:
-    """Facts that a reader of an artifact must know: it or its inputs were erased, it is deprecated, which stage made it."""
+    """Facts for a reader of an artifact: it or its inputs were erased, it is deprecated, which stage made it."""
     lines = []
     with suppress(GatehouseError):  # A manifest cannot be read, as `verify` says.
         markers = {erased_marker(manifest.reference): manifest.reference for manifest in store.lineage(reference)}
