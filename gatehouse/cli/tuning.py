@@ -61,7 +61,7 @@ def show_experiment(
     best = shown.best["number"] if shown.best else None
     rows = [
         {"trial": f"{trial['number']}{' *' if trial['number'] == best else ''}", "state": _state(trial)}
-        | {objective.metric: objective.of(trial) for objective in shown.objectives}
+        | {objective.metric: trial["values"].get(objective.metric) for objective in shown.objectives}
         | {setting: text_of(trial["parameters"].get(setting, "")) for setting in shown.settings}
         | {"reason": trial.get("reason"), "model": trial.get("model")}
         for trial in shown.trials
@@ -137,18 +137,3 @@ def resume(
     typer.echo(f"experiment {Reference.parse(experiment).short}")
     typer.echo(f"report {rendered(opened, experiment)}")
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
-
-
-@app.command("serve-storage")
-def serve_storage(
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 in a pod.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port.")] = 13_000,
-) -> None:
-    """Serve the database of GATEHOUSE_TUNING_STORAGE until SIGTERM, to clients with grpc://HOST:PORT in this variable.
-
-    Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
-    every study should reach the port.
-    """
-    from gatehouse.tuning.storage import named_url, serve
-
-    serve(named_url(), host, port, typer.echo)

@@ -247,7 +247,7 @@ def _experiment(
         "study": key,
         "jobs": {str(trial.number): trial.job for trial in result.trials if trial.job},
         "failed": {str(trial.number): trial.message for trial in result.trials if trial.message},
-        "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
+        "trial_seconds": {str(trial.number): round(trial.seconds, 3) for trial in result.trials},
     }
     store.append(f"measurements/{experiment}", measured)
     names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal does not keep their order.

@@ -43,7 +43,6 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.place import warning_on_failure
-from gatehouse.tuning.storage import database, require_address
 from tests.operations.hook import hooked
 from tests.server.serving import serving
 from tests.stand_ins.http_server import Handler, listening
@@ -83,11 +82,6 @@ def _catalog(url: str) -> None:
     _state({"kind": "iceberg", "catalog": "main", "tables": {"t": table}})
 
 
-def _studies(url: str) -> None:
-    os.environ["GATEHOUSE_TUNING_STORAGE"] = url
-    database()
-
-
 def _named(variable: str, ask: Callable[[], object]) -> Door:
     def open_door(url: str) -> object:
         os.environ[variable] = url
@@ -105,9 +99,6 @@ DOORS: dict[str, tuple[str, Door]] = {
         lambda url: _state({"kind": "sql", "url": url, "tables": TABLES}),
     ),
     "iceberg": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _catalog),
-    "studies' form": ("oracel://me:{}@127.0.0.1:1/db", require_address),
-    "studies": ("postgresql+psycopg://me:{}@127.0.0.1:1/db", _studies),
-    "proxy of studies": ("grpc://me:{}@127.0.0.1:1", _studies),
     "kfp": ("http://me:{}@127.0.0.1:1", lambda url: KfpApi.connect(url, patience=IMPATIENT).server()),
     "model registry": (
         "http://me:{}@127.0.0.1:1",

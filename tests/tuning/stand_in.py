@@ -20,13 +20,13 @@ OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": architecture}} for arch
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2} | OF_TREES
 CONDITIONAL = [ARCHITECTURE, RATE | OF_NETWORKS, RATE | OF_TREES | {"min": 0.02, "max": 0.3}, DEPTH]
 SPACES: dict[str, list[dict[str, Any]]] = {
-    "random": CONDITIONAL,
-    "grid": [BATCH, DROPOUT],
-    "sobol": [RATE, DECAY, BATCH],
-    "tpe": CONDITIONAL,
-    "gp": [RATE, DECAY],
-    "cmaes": [RATE, DECAY],
-    "nsga2": CONDITIONAL,
+    "RandomSampler": CONDITIONAL,
+    "GridSampler": [BATCH, DROPOUT],
+    "QMCSampler": [RATE, DECAY, BATCH],
+    "TPESampler": CONDITIONAL,
+    "GPSampler": [RATE, DECAY],
+    "CmaEsSampler": [RATE, DECAY],
+    "NSGAIISampler": CONDITIONAL,
 }
 """A search space for each algorithm."""
 

@@ -53,17 +53,20 @@ def test_objective_and_counts() -> None:
 @pytest.mark.parametrize(
     ("body", "expected", "left_out"),
     [
-        (algorithm("sobol", random_state="10"), {"name": "sobol"}, ["random_state: 10"]),
+        (algorithm("sobol", random_state="10"), {"name": "QMCSampler", "options": {}}, ["random_state: 10"]),
         (
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30", startup="1"),
-            {"name": "tpe", "multivariate": False, "startup_trials": 5, "candidates": 30},
+            {
+                "name": "TPESampler",
+                "options": {"multivariate": False, "n_startup_trials": "5", "n_ei_candidates": "30"},
+            },
             ["startup: 1"],
         ),
-        (algorithm("multivariate-tpe"), {"name": "tpe", "multivariate": True}, []),
-        (algorithm("cmaes", sigma="2"), {"name": "cmaes"}, ["sigma: 2"]),
+        (algorithm("multivariate-tpe"), {"name": "TPESampler", "options": {"multivariate": True}}, []),
+        (algorithm("cmaes", sigma="2"), {"name": "CmaEsSampler", "options": {}}, ["sigma: 2"]),
         (
             algorithm("bayesianoptimization", n_initial_points="7", acq_func="gp_hedge"),
-            {"name": "gp", "startup_trials": 7},
+            {"name": "GPSampler", "options": {"n_startup_trials": 7}},
             ["acq_func: gp_hedge"],
         ),
     ],

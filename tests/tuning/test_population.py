@@ -144,7 +144,7 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
         ({"trial_settings": {"optimizer.schedule": "linear"}}, "optimizer.schedule: a population decides it"),
         ({"max_trial_count": 2 * SIZE - 1}, "at least two generations, 12, found 11"),
         ({"steps_per_trial": 4}, "the steps of a population are epochs"),
-        ({"early_stopping": "median"}, "a population replaces its worst members"),
+        ({"early_stopping": "MedianPruner"}, "a population replaces its worst members"),
         ({"objective": "size_bytes"}, "size_bytes is not measured while a member trains"),
         ({"objective": ["log_loss", "roc_auc"]}, "population takes one objective"),
         ({"algorithm": {"quantile": 0.6}}, "less than or equal to 0.5"),

@@ -42,7 +42,7 @@ SPACE: list[dict[str, Any]] = [
 ]
 SPEC: dict[str, Any] = {
     "objective": {"metric": "loss", "direction": "minimize"},
-    "algorithm": "grid",
+    "algorithm": "GridSampler",
     "parameters": SPACE,
     "max_trial_count": 6,
     "parallel_trial_count": 3,
@@ -83,7 +83,7 @@ def test_the_best_of_a_grid_is_the_best_by_brute_force(store: ArtifactStore, tmp
 def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: ArtifactStore, tmp_path: Path) -> None:
     slow = SCRIPT.replace("print(", "import time; time.sleep(0.3); print(")
     stopping: dict[str, Any] = {
-        "early_stopping": {"name": "median", "startup_trials": 1},
+        "early_stopping": {"name": "MedianPruner", "n_startup_trials": 1},
         "steps_per_trial": 3,
         "parallel_trial_count": 1,
     }
@@ -103,7 +103,7 @@ def test_steps_stop_trials_early_and_a_command_without_the_metric_fails(store: A
 
 def test_a_killed_search_goes_on_with_the_same_trials(store: ArtifactStore, tmp_path: Path) -> None:
     random: dict[str, Any] = {
-        "algorithm": "tpe",
+        "algorithm": "TPESampler",
         "parameters": [SPACE[0] | {"type": "double"}],
         "parallel_trial_count": 1,
         "max_trial_count": 5,
@@ -268,7 +268,7 @@ def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path)
     [
         {"objective": "own_metric"},
         {"objective": {"metric": "accuracy", "direction": "minimize"}},
-        {"early_stopping": "median"},
+        {"early_stopping": "MedianPruner"},
         {"trial_settings": {"stopping.epochs": 3}},
         {"algorithm": {"name": "population", "population_size": 2}},
         {"parameters": [SPACE[0] | {"name": "a b"}]},

@@ -43,17 +43,23 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
         ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
         ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
-        ({"parameters": [RATE], "algorithm": {"name": "random", "startup_trials": 3}}, "startup_trials"),
-        ({"parameters": [RATE], "algorithm": "grid"}, "grid needs parameters with a list of values"),
-        ({"parameters": [RATE], "algorithm": "cmaes"}, "cmaes needs two parameters"),
-        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "cmaes"}, "cmaes takes numbers only"),
-        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "sobol"}, "sobol takes no conditions"),
-        ({"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "gp"}, "gp takes one objective"),
+        ({"parameters": [RATE], "algorithm": {"name": "RandomSampler", "n_startup_trials": 3}}, "n_startup_trials"),
+        ({"parameters": [RATE], "algorithm": "GridSampler"}, "GridSampler needs parameters with a list of values"),
+        ({"parameters": [RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler needs two parameters"),
+        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler takes numbers only"),
+        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "QMCSampler"}, "QMCSampler takes no conditions"),
         (
-            {"parameters": [RATE], "objective": ["brier", "size_bytes"], "early_stopping": "median"},
+            {"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "GPSampler"},
+            "GPSampler takes one objective",
+        ),
+        (
+            {"parameters": [RATE], "objective": ["brier", "size_bytes"], "early_stopping": "MedianPruner"},
             "one objective only",
         ),
-        ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
+        (
+            {"parameters": [RATE], "objective": "size_bytes", "early_stopping": "MedianPruner"},
+            "at the end of a trial only",
+        ),
         ({"parameters": [BATCH]}, "choices: expected each value once, found again 64"),
         ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
@@ -142,7 +148,10 @@ def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
 
 def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
     limits = [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}]
-    objectives = {"objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"], "algorithm": "nsga2"}
+    objectives = {
+        "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
+        "algorithm": "NSGAIISampler",
+    }
     spec = ExperimentSpec.model_validate({"parameters": [RATE], "constraints": limits} | objectives)
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)

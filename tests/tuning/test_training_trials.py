@@ -171,7 +171,7 @@ def test_what_a_constraint_or_an_objective_asks_for_is_measured_and_nothing_else
     (weights,) = (file for file in store.manifest(result.model).files if file.path == "weights.safetensors")
     size = {"constraints": [{"measure": "size_bytes", "at_most": 1}], "parameters": PARAMETERS}
     assert measured(store, split, result.model, ExperimentSpec.model_validate(size)) == {"size_bytes": weights.bytes}
-    latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "random", "parameters": PARAMETERS}
+    latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "RandomSampler", "parameters": PARAMETERS}
     actual = measured(store, split, result.model, ExperimentSpec.model_validate(latency))
     assert set(actual) == {"latency_ms", "latency_p99_ms"} and 0 < actual["latency_ms"] <= actual["latency_p99_ms"]
     assert measured(store, split, result.model, ExperimentSpec.model_validate({"parameters": PARAMETERS})) == {}
