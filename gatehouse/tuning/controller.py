@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, RepeatedError
+from gatehouse.launchers.launcher import TrainingStoppedError
 from gatehouse.tuning.journal import SecondControllerError
-from gatehouse.tuning.runner import Broken, Event, Handle, Reported, Runner, Stopped, Succeeded
+from gatehouse.tuning.runner import FATAL, TEMPORARY, Ended, Event, Handle, Reported, Runner, is_outside
 from gatehouse.tuning.samplers import grid_of
 from gatehouse.tuning.spec import MEASURES, ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy
@@ -188,33 +189,37 @@ class Controller:
 
     def _handle(self, event: Event) -> None:
         running = self._running.get(event.number)
-        if isinstance(event, Broken):
+        if isinstance(event, Ended) and isinstance(event.error, FATAL):
             raise event.error  # The next controller continues this trial and all running ones.
         if running is None:
             return
-        trial = self._study.trials[event.number]
         if isinstance(event, Reported):
             self._reported(event, running)
-        elif running.ending is not None:
+            return
+        trial, error = replace(self._study.trials[event.number], job=event.job), event.error
+        if running.ending is not None:
             # Also for a trial that finished after it was told to stop.
-            self._end(replace(running.ending, intermediate=trial.intermediate, job=event.job))
-        elif isinstance(event, Stopped):
-            self._end(replace(trial, state="killed", reason="stopped from outside", job=event.job))
-        elif isinstance(event, Succeeded):
-            trial = replace(trial, model=event.model, metrics=event.values, measures=event.measures, job=event.job)
+            self._end(replace(running.ending, job=event.job))
+        elif error is None:
+            trial = replace(trial, model=event.model, metrics=event.values, measures=event.measures)
             metrics = [objective.metric for objective in self._study.spec.objective]
             values = {name: float((event.measures if name in MEASURES else event.values)[name]) for name in metrics}
             if not_finite := [f"{name} is {value}" for name, value in values.items() if not math.isfinite(value)]:
                 self._end(replace(trial, state="failed", reason="NonFiniteValue", message=", ".join(not_finite)))
             else:
                 self._end(replace(trial, state="succeeded", values=values))
-        elif event.retry and running.retries < RETRIES and not self._is_stopped:
-            logger.warning("trial %d is begun again: %s: %s", event.number, event.error, event.message)
+        elif isinstance(error, TrainingStoppedError):
+            self._end(replace(trial, state="killed", reason="stopped from outside"))
+        elif isinstance(error, TEMPORARY) and running.retries < RETRIES and not self._is_stopped:
+            logger.warning("trial %d is begun again: %s: %s", event.number, type(error).__name__, error)
             self._start(trial, running.retries + 1)
             self._running[event.number].began = running.began
         else:
-            trial = replace(trial, state="failed", reason=event.error, message=event.message, job=event.job)
-            self._end(replace(trial, provisional=event.provisional))
+            name = error.name if isinstance(error, RepeatedError) else type(error).__name__
+            message = str(error).splitlines()[0] if str(error) else name
+            provisional = is_outside(error)
+            logger.warning("trial %d: %s: %s", event.number, name, error)
+            self._end(replace(trial, state="failed", reason=name, message=message, provisional=provisional))
 
     def _reported(self, event: Reported, running: _Running) -> None:
         """Pass a value to the pruner. Values reported after a trial was told to stop are ignored."""

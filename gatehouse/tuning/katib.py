@@ -1,4 +1,4 @@
-"""Reads the search of a command, also from Kubeflow's OptimizationJob and from Katib's Experiment, whose place it takes.
+"""Reads the search of a command, also from an OptimizationJob of Kubeflow or an Experiment of Katib, its predecessor.
 
 An OptimizationJob (trainer.kubeflow.org/v1alpha1) and an Experiment (kubeflow.org/v1beta1) become our form. Each part
 without a counterpart is refused, or left out with a warning that names its place and says why.

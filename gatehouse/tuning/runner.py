@@ -15,19 +15,28 @@ from gatehouse.errors import (
     LauncherError,
     MissingArtifactError,
     OutOfMemoryError,
-    RepeatedError,
     StoppedError,
     StoreError,
 )
-from gatehouse.launchers.launcher import (
-    STOP,
-    ClusterError,
-    EvictedError,
-    Stop,
-    TrainingFailedError,
-    TrainingStoppedError,
-)
+from gatehouse.launchers.launcher import STOP, ClusterError, EvictedError, Stop, TrainingFailedError
 from gatehouse.tuning.journal import SecondControllerError
+
+logger = logging.getLogger(__name__)
+
+FATAL = (StoreError, SecondControllerError)
+"""Errors of what all trials need: they end the experiment. Every other error counts as a failed trial."""
+TEMPORARY = (EvictedError, ClusterError)
+"""Errors of a trial after which it is begun again at once."""
+_OUTSIDE = (
+    *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
+    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
+)
+"""Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
+
+
+def is_outside(error: BaseException) -> bool:
+    """Whether another attempt with the same settings may succeed: with more time or memory, or on another machine."""
+    return not error.repeats if isinstance(error, TrainingFailedError) else isinstance(error, _OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -41,49 +50,21 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Succeeded:
-    """A trial reached its end: metrics of its model on the validation part, its measurements, and the job's key."""
+class Ended:
+    """A trial ended: with metrics of its model on the validation part and its measurements, or with an error.
 
-    number: int
-    values: dict[str, float]
-    measures: dict[str, float] = field(default_factory=dict)
-    model: str = ""
-    job: str = ""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A trial ended without a model, with the class of an error.
-
-    With `retry` it is started again at once, for example after an eviction. It is `provisional` if the reason is
-    outside of the experiment, such as a time limit: the next run may succeed.
+    The error is TrainingStoppedError if the handle was asked to stop. `job` is the key of the job.
     """
 
     number: int
-    error: str
-    message: str
-    retry: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    model: str = ""
     job: str = ""
-    provisional: bool = False
+    error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """A trial ended because its handle was asked to stop it."""
-
-    number: int
-    job: str = ""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """Something that all trials need is broken, such as the store: the controller ends with the error."""
-
-    number: int
-    error: Exception
-
-
-Event = Reported | Succeeded | Failed | Stopped | Broken
+Event = Reported | Ended
 
 
 class Handle(Protocol):
@@ -100,21 +81,8 @@ class Runner(Protocol):
         """Start a trial and return at once.
 
         Starting a number again continues it: a running job is found, or training resumes from a checkpoint. `notify`
-        receives events, from any thread: any number of `Reported`, then one of the other events.
+        receives events, from any thread: any number of `Reported`, then `Ended`.
         """
-
-
-logger = logging.getLogger(__name__)
-
-_FATAL = (StoreError, SecondControllerError)
-"""Errors that end the experiment. Every other error counts as a failed trial."""
-_TEMPORARY = (EvictedError, ClusterError)
-"""Errors of a trial after which it is begun again at once."""
-_OUTSIDE = (
-    *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
-    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
-)
-"""Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
 
 
 class TrialThreads(ABC):
@@ -141,7 +109,7 @@ class TrialThreads(ABC):
         return trial
 
     @abstractmethod
-    def ended(self, trial: "TrialThread") -> Event:
+    def ended(self, trial: "TrialThread") -> Ended:
         """Run a trial to its end on its thread; what it raises is how the trial ended."""
 
 
@@ -176,16 +144,7 @@ class TrialThread:
         STOP.set(self.stopping)
         try:
             ended = self._trials.ended(self)
-        except TrainingStoppedError:
-            ended = Stopped(self.number, self.job)
-        except _FATAL as error:
-            ended = Broken(self.number, error)
         except BaseException as error:  # The controller waits for an end, whatever the error is.
-            name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-            logger.warning("Trial %d: %s: %s", self.number, name, error)
-            message = str(error).splitlines()[0] if str(error) else name
-            # Another attempt with the same settings may succeed: with more time or memory, or on another machine.
-            outside = not error.repeats if isinstance(error, TrainingFailedError) else isinstance(error, _OUTSIDE)
-            retry = isinstance(error, _TEMPORARY)
-            ended = Failed(self.number, name, message, retry, self.job, provisional=outside)
+            logger.debug("trial %d", self.number, exc_info=error)
+            ended = Ended(self.number, job=self.job, error=error)
         self._notify(ended)

@@ -92,8 +92,8 @@ def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
     return _made(name, options)
 
 
-def option_problems(name: str, options: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the options of one of Optuna's classes.
+def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of one of Optuna's classes, in its types; raises ValueError for those that it does not take.
 
     A file can hold numbers, texts and truth values; the seed is that of the experiment.
     """
@@ -105,15 +105,18 @@ def option_problems(name: str, options: Mapping[str, Any]) -> list[str]:
             default = ... if parameter.default is parameter.empty else parameter.default
             fields[option] = (functools.reduce(operator.or_, (kinds[kind] for kind in types)), default)
     if unknown := options.keys() - fields.keys():
-        return [f"{name} has the options {', '.join(fields) or '(none)'}, found {', '.join(sorted(unknown))}"]
+        expected = ", ".join(fields) or "(none)"
+        raise ValueError(f"{name} has the options {expected}, found {', '.join(sorted(unknown))}")
     try:
-        create_model(name, __base__=Strict, **fields).model_validate(options)
-        _made(name, options)
+        model = create_model(name, __base__=Strict, **fields).model_validate(options)
+        checked = model.model_dump(exclude_unset=True)
+        _made(name, checked)
     except ValidationError as error:
-        return [f"{'.'.join(map(str, problem['loc'][:1]))}: {problem['msg']}" for problem in error.errors()]
-    except (ValueError, AssertionError) as error:
-        return [str(error) or f"{name} does not take the options {dict(options)}"]
-    return []
+        problems = [f"{problem['loc'][0]}: {problem['msg']}" for problem in error.errors()]
+        raise ValueError("; ".join(problems)) from None
+    except AssertionError as error:
+        raise ValueError(str(error) or f"{name} does not take the options {dict(options)}") from None
+    return checked
 
 
 def _made(name: str, options: Mapping[str, Any], **others: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -37,19 +37,16 @@ class _OfOptuna(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _beside_name(cls, body: Any) -> Any:
-        if not isinstance(body, dict) or isinstance(body.get("options"), dict):
+    def _checked(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
             return body
-        return {"name": body.get("name"), "options": {key: body[key] for key in body if key != "name"}}
+        name, options = body.get("name"), body.get("options")
+        options = options if isinstance(options, dict) else {key: body[key] for key in body if key != "name"}
+        if name in get_args(cls.model_fields["name"].annotation) and (options or name in _WITH_REQUIRED_OPTIONS):
+            from gatehouse.tuning.samplers import checked_options
 
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.options or self.name in _WITH_REQUIRED_OPTIONS:
-            from gatehouse.tuning.samplers import option_problems
-
-            if problems := option_problems(self.name, self.options):
-                raise ValueError("; ".join(problems))
-        return self
+            options = checked_options(name, options)
+        return {"name": name, "options": options}
 
 
 class Sampler(_OfOptuna):

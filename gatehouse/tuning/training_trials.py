@@ -20,7 +20,7 @@ from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.configuration import configured
-from gatehouse.tuning.runner import Event, Succeeded, TrialThread, TrialThreads
+from gatehouse.tuning.runner import Ended, TrialThread, TrialThreads
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.trial import TrialData
 
@@ -46,7 +46,7 @@ class TrainingTrials(TrialThreads):
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
         self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def ended(self, trial: TrialThread) -> Event:
+    def ended(self, trial: TrialThread) -> Ended:
         """Train the model of a trial."""
         request = self.request(trial.parameters)
         names, length = measured_metrics(request.spec), length_of(request.spec)
@@ -72,7 +72,7 @@ class TrainingTrials(TrialThreads):
         for row in self.store.read_json(result.model, "history.json"):
             report(row["epoch"], row)  # A model from the memo has reported no epochs.
         measures = measured(self.store, self.data.split, result.model, self.spec)
-        return Succeeded(trial.number, result.metrics, measures, result.model, trial.job)
+        return Ended(trial.number, result.metrics, measures, result.model, trial.job)
 
     def request(self, parameters: dict[str, Any]) -> TrainRequest:
         """The training run of a trial.

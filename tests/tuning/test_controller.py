@@ -12,6 +12,7 @@ import optuna
 import pytest
 
 from gatehouse.errors import StoreError
+from gatehouse.launchers.launcher import EvictedError, TrainingStoppedError
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import (
     Controller,
@@ -20,11 +21,23 @@ from gatehouse.tuning.controller import (
     ExperimentStoppedError,
     best_trial,
 )
-from gatehouse.tuning.runner import Broken, Event, Failed, Handle, Reported, Stopped, Succeeded
+from gatehouse.tuning.runner import Ended, Event, Handle, Reported
 from gatehouse.tuning.spec import Constraint, ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study, read_study
 from gatehouse.tuning.trial import Trial
-from tests.tuning.stand_in import DEPTH, SPACES, STEPS, Script, Scripted, experiment, failing, loss, replay, trained
+from tests.tuning.stand_in import (
+    DEPTH,
+    LATE,
+    SPACES,
+    STEPS,
+    Script,
+    Scripted,
+    experiment,
+    failing,
+    loss,
+    replay,
+    trained,
+)
 
 NAME = "sha256-test"
 
@@ -106,7 +119,7 @@ class _Thread:
     def run(self) -> None:
         for event in self.events:
             if self.ended.is_set():
-                self.message(Stopped(self.number, "job"))
+                self.message(Ended(self.number, error=TrainingStoppedError()))
                 return
             self.message(event)
 
@@ -171,7 +184,7 @@ def test_trials_are_pruned_as_by_optunas_own_loop(name: str) -> None:
 @pytest.mark.parametrize(
     ("script", "reason", "message"),
     [
-        (failing(1, error="OutOfMemoryError"), "OutOfMemoryError", "out of memory"),
+        (failing(1), "TrainingFailedError", "out of memory"),
         (
             lambda number, _: iter(
                 [Reported(number, 1, 4, {"log_loss": math.nan if number == 1 else 1.0}), _won(number)]
@@ -189,8 +202,8 @@ def test_a_failed_trial_says_why_and_the_experiment_goes_on(script: Script, reas
     assert done.trials[1].reason == reason and message in done.trials[1].message and not done.trials[1].feasible
 
 
-def _won(number: int, value: float = 1.0) -> Succeeded:
-    return Succeeded(number, {"log_loss": value})
+def _won(number: int, value: float = 1.0) -> Ended:
+    return Ended(number, {"log_loss": value})
 
 
 def test_too_many_failed_trials_end_the_experiment_with_all_reasons() -> None:
@@ -210,7 +223,7 @@ def test_what_may_pass_is_begun_again_twice(evictions: int, state: str, starts: 
         if number == 1 and left[0]:
             left[0] -= 1
             yield Reported(number, 1, STEPS, {"log_loss": loss(parameters, 1)})
-            yield Failed(number, "TrainingEvictedError", "The pod was evicted.", retry=True)
+            yield Ended(number, error=EvictedError("The pod was evicted."))
         else:
             yield from trained(number, parameters)
 
@@ -276,7 +289,9 @@ def test_constraints_decide_what_can_be_best_and_steer_the_sampler() -> None:
 
 def test_an_error_of_the_store_ends_the_controller_and_its_trials_are_gone_on_with(store: ArtifactStore) -> None:
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
-        yield from [Broken(number, StoreError("The bucket is away."))] if number == 2 else trained(number, parameters)
+        yield from (
+            [Ended(number, error=StoreError("The bucket is away."))] if number == 2 else trained(number, parameters)
+        )
 
     spec = experiment(max_trial_count=4)
     with pytest.raises(StoreError, match="away"), opened_study(store.objects, "k1", spec, 3, STEPS) as study:
@@ -352,7 +367,7 @@ class _LastRunsOn(Scripted):
         self.started.append(number)
         for event, _ in zip(trained(number, parameters), range(3), strict=False):
             notify(event)
-        return _Ends(lambda: notify(Stopped(number, "job")))
+        return _Ends(lambda: notify(Ended(number, error=TrainingStoppedError())))
 
 
 class _Ends:
@@ -364,9 +379,6 @@ def test_a_stop_before_any_trial_succeeded_is_not_tried_again() -> None:
     with pytest.raises(ExperimentStoppedError, match="None of 0 trials succeeded") as raised:
         run(experiment(), stopped=lambda: True)
     assert raised.value.permanent
-
-
-LATE = {"error": "TrainingTimeoutError", "provisional": True}
 
 
 def rerun(
@@ -391,10 +403,10 @@ def test_the_next_run_tries_them_again_and_no_other(store: ArtifactStore, algori
     settings |= {"n_startup_trials": 4} if algorithm in ("TPESampler", "GPSampler") else {}
     settings |= {"population_size": 4} if algorithm == "NSGAIISampler" else {}
     spec = experiment(algorithm=settings, parameters=SPACES[algorithm], max_trial_count=12)
-    first, _ = rerun(store, spec, failing(2, 7, **LATE))
+    first, _ = rerun(store, spec, failing(2, 7, error=LATE))
     assert (first.ended, numbers(first)) == ("max_trial_count", [2, 7])
     assert [trial.reason for trial in first.trials if trial.state == "failed"] == ["TrainingTimeoutError"] * 2
-    second, began = rerun(store, spec, failing(7, **LATE))
+    second, began = rerun(store, spec, failing(7, error=LATE))
     assert (numbers(second), began) == ([7], [2, 7])
     third, began = rerun(store, spec)
     assert (numbers(third), began) == ([], [7])
@@ -408,7 +420,7 @@ def test_a_trial_goes_on_with_what_it_has_reported(store: ArtifactStore) -> None
     def late(number: int, parameters: dict[str, Any]) -> Any:
         if number == 1:
             yield from (Reported(number, epoch, STEPS, {"log_loss": loss(parameters, epoch)}) for epoch in (1, 2))
-        yield from failing(1, **LATE)(number, parameters)
+        yield from failing(1, error=LATE)(number, parameters)
 
     spec = experiment(max_trial_count=3)
     clock = iter(range(1000))
@@ -422,7 +434,7 @@ def test_a_trial_goes_on_with_what_it_has_reported(store: ArtifactStore) -> None
 def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: ArtifactStore) -> None:
     spec = experiment(max_trial_count=6, max_failed_trial_count=1, parallel_trial_count=2)
     with pytest.raises(ExperimentFailedError, match=r"(?s)2 of .* at most 1.*The next run tries 2 of them again"):
-        rerun(store, spec, failing(0, 1, **LATE))
+        rerun(store, spec, failing(0, 1, error=LATE))
     trials, state = read_study(store.objects, "k1")
     assert state == "ended" and [trial.state for trial in trials][:2] == ["failed", "failed"]
     assert "killed" in {trial.state for trial in trials} or len(trials) == 2
@@ -437,7 +449,7 @@ def test_a_population_begins_anew_as_its_generations_follow_from_each_other(stor
         {"objective": "log_loss", "parameters": [rate], "algorithm": algorithm, "max_trial_count": 16}
     )
     undisturbed, _ = rerun(ArtifactStore.open(f"{store.address}-other"), spec)
-    first, _ = rerun(store, spec, failing(0, **LATE))
+    first, _ = rerun(store, spec, failing(0, error=LATE))
     assert (first.ended, numbers(first)) == ("generations", [0])
     assert [trial.parameters for trial in first.trials] != [trial.parameters for trial in undisturbed.trials]
     second, began = rerun(store, spec)
@@ -458,7 +470,7 @@ def test_the_knee_is_nearest_to_the_ideal_of_the_front() -> None:
     values = [(0.0, 0.0), (1.0, 3.0), (4.0, 4.0), (9.0, 0.0), (0.0, 4.0)]
 
     def script(number: int, _: dict[str, Any]) -> Iterator[Event]:
-        yield Succeeded(number, dict(zip(("log_loss", "roc_auc"), values[number], strict=True)), {"size_bytes": number})
+        yield Ended(number, dict(zip(("log_loss", "roc_auc"), values[number], strict=True)), {"size_bytes": number})
 
     feasible = two.model_copy(update={"constraints": (Constraint(measure="size_bytes", at_most=3),)})
     done = run(feasible, script)

@@ -58,7 +58,7 @@ def test_objective_and_counts() -> None:
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30", startup="1"),
             {
                 "name": "TPESampler",
-                "options": {"multivariate": False, "n_startup_trials": "5", "n_ei_candidates": "30"},
+                "options": {"multivariate": False, "n_startup_trials": 5, "n_ei_candidates": 30},
             },
             ["startup: 1"],
         ),

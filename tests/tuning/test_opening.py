@@ -26,7 +26,7 @@ from gatehouse.tuning.journal import (
     is_asked_to_stop,
     remember,
 )
-from gatehouse.tuning.runner import Event, Succeeded
+from gatehouse.tuning.runner import Ended, Event
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import STORAGE, ExperimentStudy, best_configurations, opened_study, read_study
 from tests.tuning.stand_in import DROPOUT, SPACES, STEPS, Scripted, experiment, trained
@@ -170,7 +170,7 @@ def _to_be_killed(folder: Path) -> None:
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
         for event in trained(number, parameters):
-            if isinstance(event, Succeeded):
+            if isinstance(event, Ended):
                 with (folder.parent / "log").open("a") as log:
                     log.write(f"done {number}\n")
             yield event
