@@ -40,7 +40,10 @@ class CommandTrials(TrialThreads):
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
         command = self._request.command
-        command = command.model_copy(update={"command": filled(command.command, parameters, names)})
+        # As in an OptimizationJob of Kubeflow.
+        own = {f"KUBEFLOW_TRAINER_OPT_{name.upper()}": text for name, text in texts_of(parameters).items()}
+        changes = {"command": filled(command.command, parameters, names), "environment": command.environment | own}
+        command = command.model_copy(update=changes)
         request = self._request.model_copy(update={"command": command})
         with finished_command(self._store, trial.job, request, on_metrics, parameters=parameters) as (_, latest):
             pass
@@ -70,6 +73,11 @@ def unread(store: ArtifactStore, experiment: str, metric: str) -> list[str]:
     ]
 
 
+def texts_of(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The values of parameters as texts, by name."""
+    return {name: value if isinstance(value, str) else canonical_json(value) for name, value in parameters.items()}
+
+
 def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """The command with the parameters of a trial in place of `{name}`.
 
@@ -79,7 +87,7 @@ def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterabl
         >>> filled(("train.py", "--rate={rate}", "--depth={depth}"), {"rate": 0.1}, ["rate", "depth"])
         ('train.py', '--rate=0.1')
     """
-    texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in parameters.items()}
+    texts = texts_of(parameters)
     absent = {*names} - texts.keys()
     return tuple(
         PLACEHOLDER.sub(lambda at: texts.get(at[1], at[0]), argument)

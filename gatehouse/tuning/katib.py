@@ -92,8 +92,8 @@ def _of_optimization_job(job: Mapping[str, Any], left_out: dict[str, str]) -> di
             for objective in _mappings(job, "objectives")
         ],
         "algorithm": samplers[next(iter(algorithm))],
-        "max_trial_count": job.get("numTrials", 1),
-        "parallel_trial_count": job.get("parallelTrials", 1),
+        "max_trial_count": job.get("numTrials") or 1,
+        "parallel_trial_count": job.get("parallelTrials") or 1,
         "parameters": [_of_search_space(body, left_out) for body in _mappings(job, "parameters")],
     }
 

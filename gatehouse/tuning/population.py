@@ -91,7 +91,7 @@ class PopulationSampler(optuna.samplers.BaseSampler):
             parent = draw.choice(best)
             # Settings that cannot change during training stay those of the parent.
             self.parent, self._settings = parent.number, dict(parent.params)
-            for parameter in self._spec.ordered:
+            for parameter in self._spec.parameters:
                 if (name := parameter.name) in CHANGING:
                     resampled, factor = draw.random() < self._algorithm.resample, draw.choice(self._algorithm.perturb)
                     if resampled:

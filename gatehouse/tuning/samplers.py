@@ -35,7 +35,7 @@ def distribution_of(parameter: ParameterSpec) -> BaseDistribution:
 def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
     """The values of the parameters in use, by dotted name, as the study's sampler suggests them."""
     chosen: dict[str, Any] = {}
-    for parameter in spec.ordered:
+    for parameter in spec.parameters:
         if not parameter.is_open(chosen):
             continue
         label, distribution = spec.label(parameter), distribution_of(parameter)
@@ -54,7 +54,7 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
 def internal(spec: ExperimentSpec, chosen: dict[str, Any]) -> dict[str, Any]:
     """The values of parameters in use as Optuna stores them, by label."""
     values: dict[str, Any] = {}
-    for parameter in spec.ordered:
+    for parameter in spec.parameters:
         value = parameter.internal(chosen[parameter.name]) if parameter.name in chosen else None
         if value is not None and parameter.is_open(chosen):
             values[spec.label(parameter)] = value

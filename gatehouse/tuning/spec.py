@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -124,8 +123,8 @@ class ParameterSpec(Spec):
     choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
     when: dict[str, Values] = Field(
         {},
-        description="Condition: names of other parameters with the value, or the list of values, for which "
-        "this one is searched, such as `model.architecture: xgboost`; empty to always search it.",
+        description="Condition: names of parameters before this one with the value, or the list of values, for which "
+        "it is searched, such as `model.architecture: xgboost`; empty to always search it.",
     )
 
     @model_validator(mode="after")
@@ -235,39 +234,20 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
-    """The parameters, each after those that its condition names, otherwise in the given order.
-
-    Raises CycleError if conditions form a cycle.
-    """
-    parents: dict[str, set[str]] = {}
-    for parameter in parameters:
-        parents.setdefault(parameter.name, set()).update(parameter.when)
-    depths: dict[str, int] = {}
-    for name in TopologicalSorter(parents).static_order():
-        depths[name] = 1 + max((depths[parent] for parent in parents.get(name, ())), default=-1)
-    return sorted(parameters, key=lambda parameter: depths[parameter.name])
-
-
 def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
-    """Problems of the conditions: unknown parents, values that a parent does not have, and cycles."""
-    for parameter in parameters:
+    """Problems of the conditions: parents that are not listed before, and values that a parent does not have."""
+    for index, parameter in enumerate(parameters):
         for parent, value in parameter.when.items():
-            values = [other.finite for other in parameters if other.name == parent]
+            values = [other.finite for other in parameters[:index] if other.name == parent]
             if not values:
-                yield f"parameters: {parameter.name}: when: there is no parameter {parent}"
-                continue
-            if None in values:
+                yield f"parameters: {parameter.name}: when: there is no parameter {parent} before it"
+            elif None in values:
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
-                continue
-            possible = [choice for choices in values for choice in choices or ()]
-            listed = value if isinstance(value, tuple) and value not in possible else (value,)
-            if missing := [choice for choice in listed if choice not in possible]:
-                yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
-    try:
-        ordered(parameters)
-    except CycleError as error:
-        yield f"parameters: when: conditions lead in a circle: {' -> '.join(error.args[1])}"
+            else:
+                possible = [choice for choices in values for choice in choices or ()]
+                listed = value if isinstance(value, tuple) and value not in possible else (value,)
+                if missing := [choice for choice in listed if choice not in possible]:
+                    yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
 
 
 def samples(parameters: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
@@ -275,7 +255,7 @@ def samples(parameters: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
     draw, drawn = random.Random(0), []
     for _ in range(_SAMPLES):
         chosen: dict[str, Any] = {}
-        for parameter in ordered(parameters):
+        for parameter in parameters:
             if parameter.is_open(chosen):
                 chosen[parameter.name] = draw.choice(parameter.finite or parameter.extremes)
         drawn.append(chosen)
@@ -405,11 +385,6 @@ class ExperimentSpec(Spec):
     )
     parameters: tuple[ParameterSpec, ...] = Field(min_length=1, description="The search space.")
     _decided: ClassVar[tuple[str, ...]] = ("seed",)
-
-    @property
-    def ordered(self) -> list[ParameterSpec]:
-        """The parameters, each after those that decide whether it is used."""
-        return ordered(self.parameters)
 
     @property
     def is_grid(self) -> bool:

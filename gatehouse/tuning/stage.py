@@ -250,12 +250,8 @@ def _experiment(
         "trial_seconds": {str(trial.number): round(trial.seconds, 3) for trial in result.trials},
     }
     store.append(f"measurements/{experiment}", measured)
-    names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal does not keep their order.
-    values = [(name, best.parameters[name]) for name in names if name in best.parameters]
-    chosen = ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values
-    )
-    summary = f"trial {best.number}: {words(best.values)} ({chosen})"
+    names = [parameter.name for parameter in spec.parameters if parameter.is_open(best.parameters)]
+    summary = f"trial {best.number}: {words(best.values)} ({words({name: best.parameters[name] for name in names})})"
     if result.provisional:
         reasons = ", ".join(dict.fromkeys(trial.reason for trial in result.provisional))
         why = (

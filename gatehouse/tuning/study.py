@@ -269,7 +269,7 @@ def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dic
             chosen = by_number[number]
             wrong = [
                 f"{parameter.name} is {chosen[parameter.name]}, expected {parameter.words}"
-                for parameter in spec.ordered
+                for parameter in spec.parameters
                 if parameter.name in chosen
                 and parameter.is_open(chosen)
                 and parameter.internal(chosen[parameter.name]) is None

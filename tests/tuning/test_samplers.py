@@ -36,7 +36,7 @@ def test_a_grid_tries_each_configuration_once() -> None:
 
 
 @pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
-def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones(
+def test_tpe_models_parameters_jointly_also_conditional_ones(
     objective: Any, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Conditional ones by Optuna's groups, whose warning that they are experimental no user is to read."""

@@ -13,7 +13,6 @@ RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max":
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
 OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": name}} for name in ("xgboost", "tabular_mlp"))
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
-BINS = {"name": "model.bins", "type": "categorical", "choices": [64]}
 BATCH = {"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}
 NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"}})
 
@@ -33,13 +32,11 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
         ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
         ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
-        ({"parameters": [RATE | OF_TREES]}, "when: there is no parameter model.architecture"),
         ({"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]}, "is never forest"),
         ({"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]}, "has no list of values"),
-        (
-            {"parameters": [DEPTH | {"when": {"model.bins": 64}}, BINS | {"when": {"model.max_depth": 3}}]},
-            "in a circle",
-        ),
+        ({"parameters": [RATE | OF_TREES, ARCHITECTURE]}, "when: there is no parameter model.architecture before it"),
+        ({"parameters": [RATE], "algorithm": {"name": "TPESampler", "n_startup_trials": "x"}}, "valid integer"),
+        ({"parameters": [RATE], "early_stopping": "PercentilePruner"}, "percentile: Field required"),
         ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
         ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
         ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
@@ -100,7 +97,7 @@ def test_trial_settings_that_the_model_cannot_take_is_told() -> None:
 
 def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> None:
     spec = ExperimentSpec.model_validate(
-        {"parameters": [RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES, ARCHITECTURE]}
+        {"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES]}
     )
     rate, depth, architecture = "optimizer.learning_rate", "model.max_depth", "model.architecture"
     assert [parameter.name for parameter in spec.ordered] == [architecture, rate, rate, depth]
