@@ -4,6 +4,7 @@ import logging
 import math
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,18 +21,12 @@ from gatehouse.tuning.trial import State, Trial, words
 
 logger = logging.getLogger(__name__)
 
+# fmt: off
 Ending = Literal[
-    "stopped",
-    "max_failed_trial_count",
-    "goal",
-    "minutes",
-    "cost",
-    "steps",
-    "exhausted",
-    "generations",
+    "stopped", "max_failed_trial_count", "goal", "minutes", "cost", "steps", "exhausted", "generations",
     "max_trial_count",
 ]
-
+# fmt: on
 LAST_TRIALS_END = ("exhausted", "generations", "max_trial_count")
 """Endings after which running trials may finish; after others they are stopped."""
 LOOK_SECONDS = 1.0
@@ -103,6 +98,7 @@ class Controller:
         self._study, self._runner, self._stopped, self._price, self._clock = study, runner, stopped, price, clock
         self._notify, self._inbox = notify, inbox or queue.SimpleQueue()
         self._running: dict[int, _Running] = {}
+        self._unfinished = [trial for trial in study.trials if not trial.ended]
         self._began, self._looked, self._written = clock() - study.elapsed, -math.inf, clock()
         self._is_stopped = False
         if study.spec.budget.cost is not None and price is None:
@@ -118,14 +114,12 @@ class Controller:
         """
         ending: Ending | None = None
         try:
-            for trial in [trial for trial in self._study.trials if not trial.ended]:
-                self._start(trial)
-                if trial.reason:
-                    self._stop(trial.number, "early_stopped", trial.reason)
             while True:
                 if ending is None or ending in LAST_TRIALS_END:
                     ending = self._fill()  # Another reason may occur while the last trials run.
                 if ending and ending not in LAST_TRIALS_END:
+                    while self._unfinished:  # Their jobs may still run.
+                        self._start(self._unfinished.pop(0))
                     provisional = ending == "max_failed_trial_count"  # Those that failed may succeed in the next run.
                     for number in self._running:
                         self._stop(number, "killed", f"the experiment ended: {ending}", provisional=provisional)
@@ -141,7 +135,7 @@ class Controller:
                 running.handle.stop()
 
     def _fill(self) -> Ending | None:
-        """Start trials up to the allowed number at once, first those that an earlier run set aside.
+        """Start trials up to the allowed number at once, first those that an earlier controller left unfinished.
 
         Returns why the experiment ends; None if it continues.
         """
@@ -150,17 +144,17 @@ class Controller:
             if self._clock() - self._looked >= LOOK_SECONDS:
                 self._looked, self._is_stopped = self._clock(), self._is_stopped or self._stopped()
             ending = self._ending()
-            again = bool(study.waiting) and (ending is None or ending in LAST_TRIALS_END)
+            again = bool(self._unfinished) and (ending is None or ending in LAST_TRIALS_END)
             can_start = again or (ending is None and study.can_ask)
             if len(self._running) >= study.spec.parallel_trial_count or not can_start:
                 return ending
-            self._start(study.again() if again else study.ask())
+            self._start(self._unfinished.pop(0) if again else study.ask())
 
     def _ending(self) -> Ending | None:
         """Why the experiment ends now; None if it continues."""
         study, spec, budget, now = self._study, self._study.spec, self._study.spec.budget, self._clock()
         trials, population = study.trials, study.population
-        failed = sum(trial.state == "failed" and trial.number not in study.waiting for trial in trials)
+        failed = sum(trial.state == "failed" for trial in trials)
         aims = [aim for aim in spec.objective if aim.goal is not None]
         reached = (trial.feasible and all(aim.is_reached(trial.values[aim.metric]) for aim in aims) for trial in trials)
         seconds = sum(trial.seconds for trial in trials) + sum(now - entry.began for entry in self._running.values())
@@ -186,6 +180,8 @@ class Controller:
         settings = self._study.training(trial) | self._study.length(trial)
         handle = self._runner.start(trial.number, settings, self._inbox.put)
         self._running[trial.number] = _Running(handle, self._clock(), retries)
+        if trial.reason:  # An earlier controller decided to stop it.
+            self._stop(trial.number, "early_stopped", trial.reason)
 
     def _handle(self, event: Event) -> None:
         running = self._running.get(event.number)
@@ -293,23 +289,22 @@ def best_trial(front: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
 
 def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
     """The message for an experiment, with the key of its study, that ended without a best trial."""
-    states = [trial.state for trial in trials]
+    states = Counter(trial.state for trial in trials)
     failed = [trial for trial in trials if trial.state == "failed"]
     if ending == "max_failed_trial_count":
         message = f"{len(failed)} of {len(trials)} trials failed, expected at most {spec.max_failed_trial_count}."
-    elif "succeeded" in states:
-        nearest = []
+    elif states["succeeded"]:
+        measured = [trial.metrics | trial.measures for trial in trials if trial.state == "succeeded"]
+        limits = []
         for constraint in spec.constraints:
-            name, most, least = constraint.measure, constraint.at_most, constraint.at_least
-            measured = [trial.metrics | trial.measures for trial in trials if trial.state == "succeeded"]
+            name, nearest = constraint.measure, max if constraint.at_least is not None else min
             values = [values[name] for values in measured if name in values]
-            limit = f"{name}: at most {most:g}" if most is not None else f"{name}: at least {least:g}"
-            extreme = (min if most is not None else max)(values, default=math.nan)
-            nearest.append(f"{limit}, the nearest was {extreme:g}" if values else f"{limit}, measured in no trial")
-        limits = "; ".join(nearest)
-        message = f"None of the {states.count('succeeded')} trials that succeeded keeps to all constraints: {limits}."
+            found = f"the nearest was {nearest(values):g}" if values else "measured in no trial"
+            limits.append(f"{name}: {constraint.words}, {found}")
+        listed = "; ".join(limits)
+        message = f"None of the {states['succeeded']} trials that succeeded keeps to all constraints: {listed}."
     else:
-        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         message = f"None of {len(trials)} trials succeeded ({counts or 'none was begun'})."
         if ending == "stopped":
             more = spec.max_trial_count + 1
@@ -317,7 +312,6 @@ def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: 
         elif ending in ("minutes", "cost", "steps"):
             message += f" tuning.budget.{ending} ({getattr(spec.budget, ending):g}) was used up."
     message += "".join(f"\n  - trial {trial.number}: {trial.message or trial.reason}" for trial in failed)
-    again = sum(trial.provisional for trial in failed)
-    if again and ending in (*LAST_TRIALS_END, "max_failed_trial_count", "stopped"):
+    if again := sum(trial.provisional for trial in failed):
         message += f"\nThe next run tries {again} of them again: they failed for a reason outside of the search."
     return message

@@ -17,28 +17,25 @@ from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _KATIB_PLACEHOLDER = re.compile(r"\$\{trialParameters\.?([^}]*)\}")
 _NUMBERS = TypeAdapter(list[float])
-_TPE = {"n_startup_trials": "n_startup_trials", "n_ei_candidates": "n_ei_candidates"}
-_ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "random": ({"name": "RandomSampler"}, {}),
-    "grid": ({"name": "GridSampler"}, {}),
-    "sobol": ({"name": "QMCSampler"}, {}),
-    "tpe": ({"name": "TPESampler", "multivariate": False}, _TPE),
-    "multivariate-tpe": ({"name": "TPESampler", "multivariate": True}, _TPE),
-    "cmaes": ({"name": "CmaEsSampler"}, {}),
-    "bayesianoptimization": ({"name": "GPSampler"}, {"n_initial_points": "n_startup_trials"}),
+_ALGORITHMS: dict[str, dict[str, Any]] = {
+    "random": {"name": "RandomSampler"},
+    "grid": {"name": "GridSampler"},
+    "sobol": {"name": "QMCSampler"},
+    "tpe": {"name": "TPESampler", "multivariate": False},
+    "multivariate-tpe": {"name": "TPESampler", "multivariate": True},
+    "cmaes": {"name": "CmaEsSampler"},
+    "bayesianoptimization": {"name": "GPSampler"},
 }
-"""By Katib's name: Optuna's sampler, and Optuna's names of its settings."""
+"""Optuna's sampler by Katib's name."""
+_SETTINGS = {
+    "n_startup_trials": "n_startup_trials",
+    "n_ei_candidates": "n_ei_candidates",
+    "n_initial_points": "n_startup_trials",
+}
+"""Optuna's name of a setting by Katib's."""
 
 _COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
 _OTHERS = ("resumePolicy", "earlyStopping", "metricsCollectorSpec", "trialTemplate")
-_SKOPT = "it is one of scikit-optimize; here Optuna's Gaussian process takes the best expected improvement"
-_LEFT_OUT = {
-    "random_state": "the seed is an input of the component",
-    "sigma": "Optuna gives up this option",
-    "restart_strategy": "Optuna's sampler begins no second population",
-    **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer"), _SKOPT),
-}
-"""Settings of algorithms without a counterpart, and why."""
 
 
 def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandSearchSpec, list[Any], list[str]]:
@@ -162,14 +159,13 @@ def _algorithm(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, A
         raise ConfigurationError(
             f"experiment.algorithm.algorithmName: expected one of {', '.join(_ALGORITHMS)}, found {name!r}."
         )
-    algorithm, settings = _ALGORITHMS[name]
-    chosen = dict(algorithm)
+    chosen = dict(_ALGORITHMS[name])
     for entry in _mappings(body, "algorithmSettings"):
         setting, value = str(entry.get("name")), entry.get("value")
-        if setting in settings:
-            chosen[settings[setting]] = value
+        if setting in _SETTINGS:
+            chosen[_SETTINGS[setting]] = value
         else:
-            why = _LEFT_OUT.get(setting, "Optuna's sampler has no such setting")
+            why = "the seed is an input of the component" if setting == "random_state" else "Optuna has no such option"
             left_out[f"algorithm.algorithmSettings {setting}: {value}"] = why
     return chosen
 

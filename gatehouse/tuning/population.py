@@ -32,6 +32,10 @@ class Population:
         """Number of trials until every member has reached the last epoch."""
         return self.algorithm.population_size * math.ceil(self.epochs / self.algorithm.interval)
 
+    def first(self, number: int) -> int:
+        """Number of the first trial in the generation of a trial."""
+        return number // self.algorithm.population_size * self.algorithm.population_size
+
     def end(self, number: int) -> int:
         """Total epochs at the end of a trial, including those of its ancestors."""
         return min((number // self.algorithm.population_size + 1) * self.algorithm.interval, self.epochs)

@@ -319,6 +319,11 @@ class Constraint(Spec):
             raise ValueError("expected one of at_most and at_least")
         return self
 
+    @property
+    def words(self) -> str:
+        """The limit in words."""
+        return f"at most {self.at_most:g}" if self.at_most is not None else f"at least {self.at_least:g}"
+
     def violation(self, value: float) -> float:
         """By how much the value breaks the constraint; 0 or less if it keeps it."""
         return value - self.at_most if self.at_most is not None else (self.at_least or 0.0) - value

@@ -41,7 +41,6 @@ class ExperimentStudy:
     Attributes:
         name: Name of the study; hyperband divides trials into brackets by it.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
-        waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
 
     spec: ExperimentSpec
@@ -57,8 +56,10 @@ class ExperimentStudy:
         self.population = Population(algorithm, self.steps) if isinstance(algorithm, PopulationAlgorithm) else None
         self.optuna = self._opened()
         self.trials = _read(self.optuna)
-        if self.population and any(trial.provisional for trial in self.trials):
-            # Later generations follow from how such a member ended. Their models come from the memo of training.
+        if self.population and not all(
+            trial.ended for trial in self.trials[: self.population.first(len(self.trials) - 1)]
+        ):
+            # A later generation follows from how such a member ended. Their models come from the memo of training.
             optuna.delete_study(study_name=self.name, storage=self.storage)
             self.optuna, self.trials = self._opened(), []
         if _QUEUED not in self.optuna.user_attrs:
@@ -67,7 +68,6 @@ class ExperimentStudy:
                 self.optuna.enqueue_trial(chosen)
             self.optuna.set_user_attr(_QUEUED, True)
         self.elapsed = max((trial.elapsed for trial in self.trials), default=0.0)
-        self.waiting = [trial.number for trial in self.trials if trial.provisional]
         self.flush()
 
     def _opened(self) -> optuna.Study:
@@ -93,8 +93,7 @@ class ExperimentStudy:
         """Whether the next trial can be suggested: in a population, the generation before must have ended."""
         if self.population is None:
             return True
-        size = self.population.algorithm.population_size
-        return all(trial.ended for trial in self.trials[: len(self.trials) // size * size])
+        return all(trial.ended for trial in self.trials[: self.population.first(len(self.trials))])
 
     def training(self, trial: Trial) -> dict[str, Any]:
         """The settings of training that a trial replaces, by dotted name."""
@@ -134,14 +133,6 @@ class ExperimentStudy:
         self.trials[trial.number] = trial
         optuna_trial.set_user_attr(_TRIAL, asdict(trial) | {"intermediate": []})
 
-    def again(self) -> Trial:
-        """Take the first provisional trial of an earlier controller, which runs again from where it was."""
-        number = self.waiting.pop(0)
-        trial = replace(self.trials[number], state="running", reason="", message="", job="", provisional=False)
-        self._record(trial, self._optuna_trial(number))
-        self.flush()
-        return trial
-
     def report(self, number: int, step: int, value: float) -> bool:
         """Record the objective of a trial at a step, each step once; returns whether the trial stops early.
 
@@ -163,7 +154,8 @@ class ExperimentStudy:
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
 
-        For Optuna a provisional trial is still running, so that the next controller can go on with it.
+        A provisional trial is recorded as one that still runs, so the next controller continues it, as it continues the
+        trials of a controller that died.
         """
         succeeded, optuna_trial = trial.state == "succeeded", self._optuna_trial(trial.number)
         measured, violations = trial.metrics | trial.measures, []
@@ -173,9 +165,13 @@ class ExperimentStudy:
             optuna_trial.set_constraint(f"{index}:{constraint.measure}", violations[-1])
         feasible = succeeded and all(violation <= 0 for violation in violations)
         trial = replace(trial, feasible=feasible, seconds=trial.seconds + seconds, elapsed=elapsed)
-        self._record(trial, optuna_trial)
         self.elapsed = max(self.elapsed, elapsed)
-        if not trial.provisional:
+        if trial.provisional:
+            unfinished = replace(trial, state="running", reason="", message="", job="", provisional=False)
+            self._record(unfinished, optuna_trial)
+            self.trials[trial.number] = trial
+        else:
+            self._record(trial, optuna_trial)
             self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
             values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
             self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))

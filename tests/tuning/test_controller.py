@@ -394,13 +394,10 @@ def numbers(done: Experiment) -> list[int]:
     return [trial.number for trial in done.provisional]
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    ["RandomSampler", "GridSampler", "QMCSampler", "TPESampler", "GPSampler", "CmaEsSampler", "NSGAIISampler"],
-)
+@pytest.mark.parametrize("algorithm", ["GridSampler", "TPESampler", "NSGAIISampler"])
 def test_the_next_run_tries_them_again_and_no_other(store: ArtifactStore, algorithm: str) -> None:
     settings: dict[str, Any] = {"name": algorithm}
-    settings |= {"n_startup_trials": 4} if algorithm in ("TPESampler", "GPSampler") else {}
+    settings |= {"n_startup_trials": 4} if algorithm == "TPESampler" else {}
     settings |= {"population_size": 4} if algorithm == "NSGAIISampler" else {}
     spec = experiment(algorithm=settings, parameters=SPACES[algorithm], max_trial_count=12)
     first, _ = rerun(store, spec, failing(2, 7, error=LATE))
@@ -436,8 +433,7 @@ def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: 
     with pytest.raises(ExperimentFailedError, match=r"(?s)2 of .* at most 1.*The next run tries 2 of them again"):
         rerun(store, spec, failing(0, 1, error=LATE))
     trials, state = read_study(store.objects, "k1")
-    assert state == "ended" and [trial.state for trial in trials][:2] == ["failed", "failed"]
-    assert "killed" in {trial.state for trial in trials} or len(trials) == 2
+    assert state == "interrupted" and {trial.state for trial in trials} == {"running"}
     done, began = rerun(store, spec)
     assert [trial.state for trial in done.trials] == ["succeeded"] * 6 and began == list(range(6))
 

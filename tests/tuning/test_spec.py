@@ -100,7 +100,6 @@ def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> No
         {"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES]}
     )
     rate, depth, architecture = "optimizer.learning_rate", "model.max_depth", "model.architecture"
-    assert [parameter.name for parameter in spec.ordered] == [architecture, rate, rate, depth]
     conditional = {f"{rate} when {architecture} is {name}" for name in ("xgboost", "tabular_mlp")}
     assert {spec.label(parameter) for parameter in spec.parameters} == {*conditional, depth, architecture}
     assert not infeasible(spec, NETWORK) and not infeasible(spec, TREES)
