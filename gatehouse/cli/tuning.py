@@ -15,7 +15,8 @@ from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.tuning.journal import studies
-from gatehouse.tuning.report import Body, ExperimentView, text_of, values_of
+from gatehouse.tuning.report import Body, ExperimentView, text_of
+from gatehouse.tuning.trial import words
 
 app = typer.Typer(no_args_is_help=True)
 ExperimentArgument = Annotated[
@@ -86,7 +87,7 @@ def _state(trial: Body) -> str:
 
 
 def _best(shown: ExperimentView) -> str:
-    return f"trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
+    return f"trial {shown.best['number']} with {words(shown.best['values'])}" if shown.best else ""
 
 
 def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
@@ -101,7 +102,7 @@ def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
             parameters = ", ".join(f"{name} {text_of(value)}" for name, value in trial["parameters"].items())
             yield f"trial {number} started: {parameters}"
         elif state == "succeeded":
-            yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
+            yield f"trial {number}: {words(trial['values'])}{', best so far' if number == best else ''}"
         else:
             yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
 

@@ -19,6 +19,7 @@ from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.spec import CommandParameter, Objective, ParameterSpec
+from gatehouse.tuning.trial import words
 
 Body = Mapping[str, Any]
 Figure = tuple[Markup, str]
@@ -44,12 +45,12 @@ _MANY = 20  # From this number of values on, those that are much worse than most
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words unless it has ended."""
+    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words if it is unpublished."""
 
     name: str
     about: Body
     trials: Sequence[Body]
-    state: str = "ended"
+    state: str = ""
 
     @cached_property
     def objectives(self) -> list[Objective]:
@@ -102,12 +103,6 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else canonical_json(value)
 
 
-def values_of(shown: ExperimentView, trial: Body) -> str:
-    """The objectives of a trial in words: `log_loss 0.5731, latency_ms 3.2`."""
-    values = trial["values"]
-    return ", ".join(f"{objective.metric} {number(values.get(objective.metric))}" for objective in shown.objectives)
-
-
 def ending(ended: str) -> str:
     """Why an experiment ended, in words."""
     return _ENDINGS.get(ended, ended)
@@ -117,34 +112,24 @@ def subtitle(shown: ExperimentView) -> str:
     """A one-line description of the experiment."""
     states = Counter(str(trial["state"]).replace("_", " ") for trial in shown.trials)
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    stopping = shown.about.get("early_stopping")
+    stopping = shown.about["early_stopping"]
     pruned = f", early stopping by {stopping['name']}" if stopping else ""
-    trials = counted(len(shown.trials), "trial")
-    return f"{trials}{f' ({counts})' if counts else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
+    return f"{counted(len(shown.trials), 'trial')} ({counts}), algorithm {shown.about['algorithm']['name']}{pruned}"
 
 
-def result_lines(shown: ExperimentView) -> list[str]:
+def result_line(shown: ExperimentView) -> str:
     """The best trial and why the experiment ended, in sentences."""
-    why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
-    best = shown.best
-    if best is None:
-        none = f"None of {len(shown.trials):,} trials succeeded." if shown.trials else "There is no trial."
-        return [f"{none} {why}".strip()]
-    if shown.front:
-        place = f"is the knee of the Pareto front of {len(shown.front):,} trials"
-    else:
-        place = f"of {len(shown.trials):,} is best" + (" so far" if shown.state != "ended" else "")
-    lines = [f"Trial {best['number']} {place}: {values_of(shown, best)}. {why}".strip()]
-    if not best["feasible"]:
-        lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
-    return lines
+    number, values = shown.about["best_trial"], words(shown.best["values"] if shown.best else {})
+    front = f"is the knee of the Pareto front of {len(shown.front):,} trials"
+    place = front if shown.front else f"of {len(shown.trials):,} is best"
+    return f"Trial {number} {place}: {values}. The experiment ended because {ending(shown.about['ended'])}."
 
 
 def failure_lines(shown: ExperimentView) -> list[str]:
     """The number of failed trials by reason, and whether the result is provisional."""
-    reasons = Counter(str(trial["reason"] or "no reason") for trial in shown.trials if trial["state"] == "failed")
+    reasons = Counter(trial["reason"] for trial in shown.trials if trial["state"] == "failed")
     lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
-    if again := len(shown.about.get("provisional") or ()):
+    if again := len(shown.about["provisional"]):
         lines.append(
             f"The result is provisional: {counted(again, 'trial')} failed for a reason outside of the search, such as "
             "a time limit, memory or a cluster. The next run tries again."
@@ -163,40 +148,32 @@ def _published(store: ArtifactStore, reference: str) -> ExperimentView:
 
 
 def drawn(shown: ExperimentView) -> str:
-    """The page of an experiment as HTML, also of one that is running or was interrupted."""
-    best, several = shown.best, len(shown.objectives) > 1
-    lineage = [best] if best else []
+    """The page of an experiment that ended with a best trial, as HTML."""
     by_number = {trial["number"]: trial for trial in shown.trials}
-    while lineage and (parent := lineage[0]["parent"]) is not None:
+    lineage = [by_number[shown.about["best_trial"]]]
+    while (parent := lineage[0]["parent"]) is not None:
         lineage.insert(0, by_number[parent])
     spaces = []
     for objective in shown.objectives if len(shown.succeeded) > 1 else ():
-        of = f" of {objective.metric}" if several else ""
+        of = f" of {objective.metric}" if len(shown.objectives) > 1 else ""
         spaces.append((of, importances(shown, objective), list(_slices(shown, objective))))
-    ended, lines, failures = shown.state == "ended", result_lines(shown), failure_lines(shown)
-    if best is None:
-        title = "No parameters found" if ended else shown.state
-        verdict = Verdict("fail" if ended else "warn", lines[0], (), failures, title=title)
-    else:
-        final = ended and not shown.about.get("provisional") and best["feasible"]
-        title = "Parameters found" if ended else shown.state
-        verdict = Verdict("pass" if final else "warn", "", lines, failures, title=title)
+    word = "warn" if shown.about["provisional"] else "pass"
     return render(
         "experiment.html",
         f"Experiment for {shown.name}",
         subtitle(shown),
-        verdict,
+        Verdict(word, "", [result_line(shown)], failure_lines(shown), title="Parameters found"),
         shown=shown,
-        best=best,
+        best=shown.best,
         lineage=lineage,
-        fronts=list(_fronts(shown)) if several and shown.succeeded else [],
-        history=[_history(shown, objective) for objective in shown.objectives] if shown.trials else [],
+        fronts=list(_fronts(shown)) if shown.front else [],
+        history=[_history(shown, objective) for objective in shown.objectives],
         curves=[_curves(shown)] if any(trial["intermediate"] for trial in shown.trials) else [],
         spaces=spaces,
         ranked=shown.ranked(shown.objectives[0])[:_BEST_TRIALS],
         most_trials=_MOST_TRIALS,
         text_of=text_of,
-        values_of=values_of,
+        words=words,
     )
 
 
@@ -233,7 +210,7 @@ def markdown(store: ArtifactStore, reference: str) -> str:
         values = [number(trial["values"][objective.metric]) for objective in shown.objectives]
         settings = [text_of(parameters[name]) if name in parameters else "" for name in shown.settings]
         rows.append([str(trial["number"]), *values, *settings])
-    lines = [f"- {line}" for line in (*result_lines(shown), *failure_lines(shown))]
+    lines = [f"- {line}" for line in (result_line(shown), *failure_lines(shown))]
     table = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([f"# Experiment for {shown.name}", "", subtitle(shown), "", *lines, "", *table, ""])
 
@@ -261,8 +238,7 @@ def _history(shown: ExperimentView, objective: Objective) -> Figure:
     for trial, value in values.items():
         if not steps or value * objective.sign < steps[-1][1] * objective.sign:
             steps += [*([(trial, steps[-1][1])] if steps else []), (trial, value)]
-    if steps:
-        steps.append((shown.trials[-1]["number"], steps[-1][1]))
+    steps.append((shown.trials[-1]["number"], steps[-1][1]))
     series = [
         Series("best so far", steps, style="s1"),
         Series("trial", dots=list(values.items()), titles=_titles(values), style="s0", faint=len(values) > 300),
@@ -284,7 +260,7 @@ def _curves(shown: ExperimentView) -> Figure:
         some = trials[:: max(1, -(-len(trials) // _MOST_CURVES))]
         return [[(step, value) for step, value in trial["intermediate"]] for trial in some if trial["intermediate"]]
 
-    best = sampled([shown.best] if shown.best else [])
+    best = sampled([trial for trial in shown.trials if trial is shown.best])
     ended = sampled([trial for trial in shown.ranked(objective) if trial is not shown.best])
     stopped = sampled([trial for trial in shown.trials if trial["state"] == "early_stopped"])
     points = [point for curve in (*best, *ended, *stopped) for point in curve]
@@ -294,13 +270,13 @@ def _curves(shown: ExperimentView) -> Figure:
         Series("stopped early", dots=[curve[-1] for curve in stopped], lines=stopped, style="soft"),
         Series("trained to the end", lines=ended, style="s0", faint=True),
     ]
-    marks, stopping = [], shown.about.get("early_stopping") or {}
-    if stopping.get("name") == "HyperbandPruner":
+    marks, stopping = [], shown.about["early_stopping"]
+    if stopping and stopping["name"] == "HyperbandPruner":
         step, factor = (stopping["options"].get(*option) for option in (("min_resource", 1), ("reduction_factor", 3)))
         while step < shown.about["steps_per_trial"]:
             marks.append((float(step), f"rung at step {step}"))
             step *= factor
-    x = Axis("step", 0, max((step for step, _ in points), default=1.0) * 1.03, whole=True)
+    x = Axis("step", 0, max(step for step, _ in points) * 1.03, whole=True)
     rungs = " Dashed: the rungs at which trials are compared." if marks else ""
     return line_chart(series, x, y, marks), f"Validation values by step.{rungs}"
 
@@ -319,7 +295,7 @@ def _slices(shown: ExperimentView, objective: Objective) -> Iterator[Figure]:
     for parameter in shown.parameters:
         places = {trial["number"]: _place(parameter, trial) for trial in shown.succeeded}
         points = {trial: (x, values[trial]) for trial, x in places.items() if x is not None}
-        best = [points[shown.best["number"]]] if shown.best and shown.best["number"] in points else []
+        best = [point for trial, point in points.items() if trial == shown.about["best_trial"]]
         titles = _titles({trial: value for trial, (_, value) in points.items()})
         series = [
             Series("", dots=best, style="s1"),
@@ -345,9 +321,8 @@ def _fronts(shown: ExperimentView) -> Iterator[Figure]:
         x, _ = axis_of_values(first, [point[0] for point in points.values()])
         y, _ = axis_of_values(second, [point[1] for point in points.values()])
         on, off = ([point for trial, point in points.items() if (trial in front) is side] for side in (True, False))
-        knee = [points[shown.best["number"]]] if shown.best and shown.best["number"] in points else []
         series = [
-            Series("knee", dots=knee, style="s1"),
+            Series("knee", dots=[points[shown.about["best_trial"]]], style="s1"),
             Series("Pareto front", sorted(on), dots=on, style="s0"),
             Series("dominated", dots=off, style="soft"),
         ]

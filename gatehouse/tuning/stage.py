@@ -5,7 +5,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator
@@ -23,7 +22,7 @@ from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, own_names, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
-from gatehouse.tuning.trial import TrialData, words
+from gatehouse.tuning.trial import words
 
 if TYPE_CHECKING:
     from gatehouse.tuning.controller import Experiment
@@ -49,9 +48,9 @@ class TuneRequest(StageModel):
         return spec.aimed_at(own_metric(info.data["base"])) if "base" in info.data else spec
 
     @property
-    def data(self) -> TrialData:
-        """The data of every trial."""
-        return TrialData(self.split, self.transformation)
+    def data(self) -> dict[str, str]:
+        """References of the data of every trial."""
+        return {"split": self.split, "transformation": self.transformation}
 
 
 def hourly_price(spec: Mapping[str, Any]) -> float | None:
@@ -222,7 +221,7 @@ def _experiment(
     }
     origin = {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
     if isinstance(request, TuneRequest):
-        origin |= {"training_set": divided_set(store, request.split), **asdict(request.data)}
+        origin |= {"training_set": divided_set(store, request.split), **request.data}
     published = store.publish(
         "experiments",
         name,

@@ -79,9 +79,12 @@ class ExperimentStudy:
             load_if_exists=True,
         )
 
-    def _optuna_trial(self, number: int) -> optuna.Trial:
+    def _id(self, number: int) -> int:
         study = self.storage.get_study_id_from_name(self.name)
-        return optuna.Trial(self.optuna, self.storage.get_trial_id_from_study_id_trial_number(study, number))
+        return self.storage.get_trial_id_from_study_id_trial_number(study, number)
+
+    def _optuna_trial(self, number: int) -> optuna.Trial:
+        return optuna.Trial(self.optuna, self._id(number))
 
     @property
     def front(self) -> list[Trial]:
@@ -142,11 +145,9 @@ class ExperimentStudy:
         if trial.intermediate and step <= trial.intermediate[-1][0]:
             return False
         self.trials[number] = replace(trial, intermediate=(*trial.intermediate, (step, value)))
-        if len(self.spec.objective) > 1:
-            return False
+        self.storage.set_trial_intermediate_value(self._id(number), step, value)
         optuna_trial = self._optuna_trial(number)
-        optuna_trial.report(value, step)
-        if step == self.steps or not optuna_trial.should_prune():
+        if len(self.spec.objective) > 1 or step == self.steps or not optuna_trial.should_prune():
             return False
         self._record(replace(self.trials[number], reason=f"pruned at step {step} of {self.steps}"), optuna_trial)
         return True

@@ -11,14 +11,6 @@ _UNPUBLISHED = ("job", "message", "provisional", "seconds", "elapsed")
 
 
 @dataclass(frozen=True)
-class TrialData:
-    """References of the data of every trial."""
-
-    split: str
-    transformation: str
-
-
-@dataclass(frozen=True)
 class Trial:
     """One trial.
 

@@ -30,6 +30,7 @@ def about(**changed: Any) -> dict[str, Any]:
         "steps_per_trial": 9,
         "best_trial": None,
         "front": [],
+        "provisional": [],
         "ended": "max_trial_count",
         "constraints": [],
         "warm_start": [],

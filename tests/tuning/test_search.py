@@ -218,20 +218,6 @@ def test_a_katib_experiment_is_the_same_search() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"algorithm": {"algorithmName": "darts"}},
-        {"algorithm": {"algorithmName": "hyperband", "algorithmSettings": [{"name": "r_l", "value": "9"}]}},
-        {"parameters": [{"name": "x", "parameterType": "unknown", "feasibleSpace": {"min": "0", "max": "2"}}]},
-    ],
-    ids=str,
-)
-def test_a_katib_experiment_that_would_be_another_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=rf"experiment\.{next(iter(changes))}"):
-        search_of(_katib(**changes), [])
-
-
-@pytest.mark.parametrize(
     ("argument", "wrong"),
     [
         ("--lr={learning_rate}", "learning_rate"),

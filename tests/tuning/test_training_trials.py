@@ -26,7 +26,6 @@ from gatehouse.tuning import training_trials
 from gatehouse.tuning.runner import FATAL, TEMPORARY, Ended, Event, Reported, is_outside
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.training_trials import TrainingTrials, measured
-from gatehouse.tuning.trial import TrialData
 from tests.conftest import Once
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data
@@ -45,7 +44,9 @@ BASE = network(hidden=(8,), epochs=9, batch_size=128)
 
 
 def _trials(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> TrainingTrials:
-    return TrainingTrials(store, TrialData(*fitted_data(store)), "flights", BASE, spec, 11)
+    return TrainingTrials(
+        store, dict(zip(("split", "transformation"), fitted_data(store), strict=True)), "flights", BASE, spec, 11
+    )
 
 
 def _until_ended(events: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:
