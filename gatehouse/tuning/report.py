@@ -45,7 +45,7 @@ _MANY = 20  # From this number of values on, those that are much worse than most
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words if it is unpublished."""
+    """An experiment: `experiment.json` and `trials.json`, and its state in words if it is not published."""
 
     name: str
     about: Body
