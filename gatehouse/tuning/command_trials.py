@@ -8,7 +8,7 @@ from gatehouse.launchers.launch_stage import CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.runner import Ended, TrialThread, TrialThreads
+from gatehouse.tuning.runner import Ended, RunningTrial, TrialThreads
 from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _STEPS = ("step", "epoch")
@@ -27,7 +27,7 @@ class CommandTrials(TrialThreads):
         self._store, self._key, self._request, self._spec = store, key, request, spec
         self._first = 1  # The number of the first step: 0 from when a trial prints it.
 
-    def ended(self, trial: TrialThread) -> Ended:
+    def ended(self, trial: RunningTrial) -> Ended:
         """Run the command of a trial."""
         trial.job, objective = self._job(trial.number), self._spec.objective[0].metric
 

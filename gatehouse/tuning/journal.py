@@ -101,7 +101,7 @@ class ControllerLease(RenewedRecord):
     Optuna's own heartbeat needs a database, and fails the trials of a dead process; here the next controller continues
     them. A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the
     new controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
-    process has ended is not watched.
+    process has ended is not watched. One that was only suspended ends when it next writes to the journal.
     """
 
     def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
@@ -125,17 +125,6 @@ class ControllerLease(RenewedRecord):
                         "stop it with `gatehouse tuning stop`."
                     )
             self._objects.delete(self._key, before.generation)
-
-    def require(self) -> None:
-        """Check that the lease is still held, according to the last beat.
-
-        Raises SecondControllerError if another controller took it because it saw no beat of this one.
-        """
-        if self._lost:
-            raise SecondControllerError(
-                f"{self._key}: another controller took the experiment over, because this one did not renew its lease "
-                f"for {3 * self._beat:g} s; this one ends."
-            )
 
 
 def _is_gone(holder: dict[str, str | int]) -> bool:

@@ -135,5 +135,6 @@ def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:
         return min(max(value * factor, parameter.min or 0.0), parameter.max or 0.0)
     values = list(range(len(parameter.choices))) if parameter.choices else list(parameter.finite)
     if all(isinstance(choice, int | float) for choice in parameter.choices):
-        values.sort(key=lambda place: parameter.choices[place] if parameter.choices else place)
+        numbers: Any = parameter.choices or parameter.finite
+        values = [place for _, place in sorted(zip(numbers, values, strict=True))]
     return values[min(max(values.index(value) + (factor > 1) - (factor < 1), 0), len(values) - 1)]

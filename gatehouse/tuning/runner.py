@@ -1,7 +1,6 @@
 """The interface between the controller and trials: a runner trains a suggestion, and reports events."""
 
 import contextvars
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -20,8 +19,6 @@ from gatehouse.errors import (
 )
 from gatehouse.launchers.launcher import STOP, ClusterError, EvictedError, Stop, TrainingFailedError
 from gatehouse.tuning.journal import SecondControllerError
-
-logger = logging.getLogger(__name__)
 
 FATAL = (StoreError, SecondControllerError)
 """Errors of what all trials need: they end the experiment. Every other error counts as a failed trial."""
@@ -85,36 +82,9 @@ class Runner(Protocol):
         """
 
 
-class TrialThreads(ABC):
-    """Runs trials on threads, and stops the remaining ones when its context ends."""
-
-    def __init__(self) -> None:
-        self._running: list[TrialThread] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for trial in self._running:
-            trial.stop()
-        for trial in self._running:
-            trial.thread.join()
-
-    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> "TrialThread":
-        """Start a trial; see `Runner`."""
-        self._running = [trial for trial in self._running if trial.thread.is_alive()]
-        trial = TrialThread(self, number, parameters, notify)
-        self._running.append(trial)
-        trial.thread.start()
-        return trial
-
-    @abstractmethod
-    def ended(self, trial: "TrialThread") -> Ended:
-        """Run a trial to its end on its thread; what it raises is how the trial ended."""
-
-
-class TrialThread:
-    """One running trial; the controller's handle.
+@dataclass
+class RunningTrial:
+    """One trial on a thread; the controller's handle.
 
     Attributes:
         done: The last epoch or step that it reported, from 1; 0 for none.
@@ -122,14 +92,12 @@ class TrialThread:
         stopping: Whether the controller asked it to stop; launchers look at it.
     """
 
-    def __init__(
-        self, trials: TrialThreads, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]
-    ) -> None:
-        self.number, self.parameters = number, parameters
-        self.stopping, self.done, self.job = Stop(), 0, ""
-        self._trials, self._notify = trials, notify
-        context = contextvars.copy_context()
-        self.thread = threading.Thread(target=context.run, args=(self._run,), name=f"trial-{number}", daemon=True)
+    number: int
+    parameters: dict[str, Any]
+    notify: Callable[[Event], None]
+    stopping: Stop = field(default_factory=Stop)
+    done: int = 0
+    job: str = ""
 
     def stop(self) -> None:
         """End the job at once, without waiting: on a cluster this needs several requests."""
@@ -138,13 +106,41 @@ class TrialThread:
     def report(self, done: int, total: int, values: dict[str, float]) -> None:
         """Report the values after `done` of `total` epochs or steps."""
         self.done = done
-        self._notify(Reported(self.number, done, total, values))
+        self.notify(Reported(self.number, done, total, values))
 
-    def _run(self) -> None:
-        STOP.set(self.stopping)
+
+class TrialThreads(ABC):
+    """Runs trials on threads, and stops the remaining ones when its context ends."""
+
+    def __init__(self) -> None:
+        self._running: dict[threading.Thread, RunningTrial] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for trial in self._running.values():
+            trial.stop()
+        for thread in self._running:
+            thread.join()
+
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> RunningTrial:
+        """Start a trial; see `Runner`."""
+        self._running = {thread: trial for thread, trial in self._running.items() if thread.is_alive()}
+        trial, run = RunningTrial(number, parameters, notify), contextvars.copy_context().run
+        thread = threading.Thread(target=run, args=(self._run, trial), name=f"trial-{number}", daemon=True)
+        self._running[thread] = trial
+        thread.start()
+        return trial
+
+    @abstractmethod
+    def ended(self, trial: RunningTrial) -> Ended:
+        """Run a trial to its end on its thread; what it raises is how the trial ended."""
+
+    def _run(self, trial: RunningTrial) -> None:
+        STOP.set(trial.stopping)
         try:
-            ended = self._trials.ended(self)
+            ended = self.ended(trial)
         except BaseException as error:  # The controller waits for an end, whatever the error is.
-            logger.debug("trial %d", self.number, exc_info=error)
-            ended = Ended(self.number, job=self.job, error=error)
-        self._notify(ended)
+            ended = Ended(trial.number, job=trial.job, error=error)
+        trial.notify(ended)

@@ -38,16 +38,14 @@ def suggested(spec: ExperimentSpec, trial: optuna.Trial) -> dict[str, Any]:
     for parameter in spec.parameters:
         if not parameter.is_open(chosen):
             continue
-        label, distribution = spec.label(parameter), distribution_of(parameter)
-        if isinstance(distribution, CategoricalDistribution):
-            chosen[parameter.name] = plain(parameter.choices[trial.suggest_categorical(label, distribution.choices)])
-        elif isinstance(distribution, IntDistribution):
-            low, high, step = distribution.low, distribution.high, distribution.step
-            chosen[parameter.name] = trial.suggest_int(label, low, high, step=step, log=distribution.log)
-        elif isinstance(distribution, FloatDistribution):
-            low, high = distribution.low, distribution.high
-            value = trial.suggest_float(label, low, high, step=distribution.step, log=distribution.log)
-            chosen[parameter.name] = value
+        label, of = spec.label(parameter), distribution_of(parameter)
+        if isinstance(of, IntDistribution):
+            chosen[parameter.name] = trial.suggest_int(label, of.low, of.high, step=of.step, log=of.log)
+        elif isinstance(of, FloatDistribution):
+            chosen[parameter.name] = trial.suggest_float(label, of.low, of.high, step=of.step, log=of.log)
+        else:
+            place = trial.suggest_categorical(label, list(range(len(parameter.choices))))
+            chosen[parameter.name] = plain(parameter.choices[place])
     return chosen
 
 
@@ -73,13 +71,14 @@ def sampler_of(spec: ExperimentSpec, seed: int, number: int) -> optuna.samplers.
     name, options = spec.algorithm.name, dict(spec.algorithm.options)
     if name == "GridSampler":
         return _Grid(grid_of(spec), seed=_seed(seed, 0))
+    others: dict[str, Any] = {"seed": own}
     if name == "QMCSampler":
-        random = optuna.samplers.RandomSampler(seed=own)
-        return _made(name, options, seed=_seed(seed, 0), independent_sampler=random)
+        others = {"seed": _seed(seed, 0), "independent_sampler": optuna.samplers.RandomSampler(seed=own)}
     if name == "TPESampler" and len(spec.objective) == 1 and options.get("multivariate") is None:
         # Optuna's default with one objective; parameters with a condition are modelled together too.
         options |= {"multivariate": True, "group": options.get("group", True)}
-    return _made(name, options, seed=own)
+    sampler: optuna.samplers.BaseSampler = _made(name, options, **others)
+    return sampler
 
 
 def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
@@ -88,8 +87,11 @@ def pruner_of(spec: ExperimentSpec, steps: int) -> optuna.pruners.BasePruner:
         return optuna.pruners.NopPruner()
     name, options = spec.early_stopping.name, spec.early_stopping.options
     if name == "HyperbandPruner":
-        options = {"max_resource": steps} | options | {"min_resource": min(options.get("min_resource", 1), steps)}
-    return _made(name, options)
+        options = (
+            {"max_resource": steps} | options | {"min_resource": min(int(options.get("min_resource") or 1), steps)}
+        )
+    pruner: optuna.pruners.BasePruner = _made(name, options)
+    return pruner
 
 
 def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def checked_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{name} has the options {expected}, found {', '.join(sorted(unknown))}")
     try:
         model = create_model(name, __base__=Strict, **fields).model_validate(options)
-        checked = model.model_dump(exclude_unset=True)
+        checked = {option: getattr(model, option) for option in options}
         _made(name, checked)
     except ValidationError as error:
         problems = [f"{problem['loc'][0]}: {problem['msg']}" for problem in error.errors()]

@@ -39,7 +39,7 @@ class _OfOptuna(Spec):
     def _checked(cls, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
-        name, options = body.get("name"), body.get("options")
+        name, options = str(body.get("name")), body.get("options")
         options = options if isinstance(options, dict) else {key: body[key] for key in body if key != "name"}
         if name in get_args(cls.model_fields["name"].annotation) and (options or name in _WITH_REQUIRED_OPTIONS):
             from gatehouse.tuning.samplers import checked_options

@@ -115,16 +115,9 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
     name, steps, key = request.model_name, steps_of(spec, request.base), study_key(request)
     trials = TrainingTrials(store, request.data, name, request.base, spec, request.seed)
-    experiment, result, summary = _experiment(
-        store, tune, request, key, trials, name, steps, base=identity_of(request.base)
-    )
-    tuned = TuneResult(
-        experiment=experiment,
-        best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
-        summary=summary,
-        ended=result.ended,
-        provisional_trials=len(result.provisional),
-    )
+    result, fields = _experiment(store, tune, request, key, trials, name, steps, base=identity_of(request.base))
+    best = configured(request.base, result.settings | {"seed": request.seed})
+    tuned = TuneResult(best=canonical_json(settings_of(best)), **fields)
     for trial in () if tuned.provisional else result.trials:
         if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
@@ -162,15 +155,9 @@ def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
     key = search.key(request.model_copy(update={"spec": spec.endless}))
     trials, steps = CommandTrials(store, key, request, spec), spec.steps_per_trial or 1
     about = {"trial": identity_of(request.command), "inputs": request.inputs}
-    experiment, result, summary = _experiment(store, search, request, key, trials, request.name, steps, **about)
-    searched = SearchResult(
-        experiment=experiment,
-        best=canonical_json(result.settings),
-        value=result.best.values[spec.objective[0].metric],
-        summary=summary,
-        ended=result.ended,
-        provisional_trials=len(result.provisional),
-    )
+    result, fields = _experiment(store, search, request, key, trials, request.name, steps, **about)
+    value = result.best.values[spec.objective[0].metric]
+    searched = SearchResult(best=canonical_json(result.settings), value=value, **fields)
     for trial in () if searched.provisional else result.trials:
         trials.forget(trial.number)
     return searched
@@ -185,8 +172,8 @@ def _experiment(
     name: str,
     steps: int,
     **configuration: Any,
-) -> "tuple[str, Experiment, str]":
-    """Run the experiment of a request, or go on with it, and publish it: its reference, its result, and a summary.
+) -> "tuple[Experiment, dict[str, Any]]":
+    """Run the experiment of a request, or go on with it, and publish it: its result, and what the stage says of it.
 
     `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
     """
@@ -238,7 +225,6 @@ def _experiment(
             "ended": result.ended,
         },
     )
-    experiment = str(published)
     measured: dict[str, object] = {
         "stage": stage.name,
         "began": began,
@@ -248,7 +234,7 @@ def _experiment(
         "failed": {str(trial.number): trial.message for trial in result.trials if trial.message},
         "trial_seconds": {str(trial.number): round(trial.seconds, 3) for trial in result.trials},
     }
-    store.append(f"measurements/{experiment}", measured)
+    store.append(f"measurements/{published}", measured)
     names = [parameter.name for parameter in spec.parameters if parameter.is_open(best.parameters)]
     summary = f"trial {best.number}: {words(best.values)} ({words({name: best.parameters[name] for name in names})})"
     if result.provisional:
@@ -259,7 +245,8 @@ def _experiment(
         )
         Attempt(store, f"{stage.name}:provisional").warn(f"The experiment is {why}.")
         summary = f"{summary}; {why}"
-    return experiment, result, summary
+    said = {"experiment": str(published), "summary": summary, "ended": result.ended}
+    return result, said | {"provisional_trials": len(result.provisional)}
 
 
 def study_key(request: TuneRequest) -> str:

@@ -201,16 +201,11 @@ def opened_study(
         SecondControllerError: if the experiment has a controller.
         StoreError: if the database does not answer.
     """
-    with ControllerLease(objects, key) as lease:
+    with ControllerLease(objects, key):
         if spec.resume_policy == "never":
-            yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
+            yield ExperimentStudy(spec, seed, steps, key, warm=warm)
             return
-        storage, write = _storage(objects, key)
-
-        def flush() -> None:
-            lease.require()
-            write()
-
+        storage, flush = _storage(objects, key)
         try:
             yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
         except optuna.exceptions.StorageInternalError as error:

@@ -19,7 +19,7 @@ from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.configuration import configured
-from gatehouse.tuning.runner import Ended, TrialThread, TrialThreads
+from gatehouse.tuning.runner import Ended, RunningTrial, TrialThreads
 from gatehouse.tuning.spec import ExperimentSpec
 
 _LOCK_SECONDS = 0.05
@@ -50,7 +50,7 @@ class TrainingTrials(TrialThreads):
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
         self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def ended(self, trial: TrialThread) -> Ended:
+    def ended(self, trial: RunningTrial) -> Ended:
         """Train the model of a trial."""
         request = self.request(trial.parameters)
         names, length = measured_metrics(request.spec), length_of(request.spec)
