@@ -1,5 +1,6 @@
 """Trials as runs of a command of the user's own, which prints its metrics."""
 
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -40,8 +41,9 @@ class CommandTrials(TrialThreads):
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
         command = self._request.command
-        # As in an OptimizationJob of Kubeflow.
-        own = {f"KUBEFLOW_TRAINER_OPT_{name.upper()}": text for name, text in texts_of(parameters).items()}
+        # As in an OptimizationJob of Kubeflow; a name may have characters that no variable has.
+        texts = {re.sub(r"\W", "_", name).upper(): text for name, text in texts_of(parameters).items()}
+        own = {f"KUBEFLOW_TRAINER_OPT_{name}": text for name, text in texts.items()}
         changes = {"command": filled(command.command, parameters, names), "environment": command.environment | own}
         command = command.model_copy(update=changes)
         request = self._request.model_copy(update={"command": command})

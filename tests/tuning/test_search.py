@@ -31,6 +31,7 @@ SCRIPT = """
 import json, os, sys
 chosen = json.load(open(os.environ["GATEHOUSE_PARAMETERS"]))
 assert sys.argv[1:] == [f"--x={chosen['x']}", chosen["kind"]]
+assert os.environ["KUBEFLOW_TRAINER_OPT_KIND"] == chosen["kind"]
 if chosen["kind"] == "bad" and chosen["x"] == 2:
     sys.exit(3)
 for epoch in range(1, 4):
