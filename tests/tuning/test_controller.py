@@ -85,8 +85,11 @@ class _Inbox(queue.SimpleQueue[Event]):
 )
 def test_an_interrupted_experiment_is_the_one_that_was_not(store: ArtifactStore, algorithm: str) -> None:
     settings: dict[str, Any] = {"name": algorithm}
-    settings |= {"n_startup_trials": 4} if algorithm in ("TPESampler", "GPSampler") else {}
-    settings |= {"population_size": 4} if algorithm == "NSGAIISampler" else {}
+    settings |= {
+        "TPESampler": {"n_startup_trials": 4},
+        "GPSampler": {"n_startup_trials": 11},  # Its suggestions take a second each.
+        "NSGAIISampler": {"population_size": 4},
+    }.get(algorithm, {})
     spec = experiment(
         algorithm=settings, parameters=SPACES[algorithm], max_trial_count=14, early_stopping="SuccessiveHalvingPruner"
     )
