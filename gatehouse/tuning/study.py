@@ -67,6 +67,8 @@ class ExperimentStudy:
             for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
                 self.optuna.enqueue_trial(chosen)
             self.optuna.set_user_attr(_QUEUED, True)
+        begun = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        self._begun = {frozen.number for frozen in begun}
         self.elapsed = max((trial.elapsed for trial in self.trials), default=0.0)
         self.flush()
 
@@ -122,9 +124,8 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        begun = [frozen.number for frozen in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
-        # The storage has begun it, with no suggestion or part of one, where a controller was killed here.
-        optuna_trial = self._optuna_trial(number) if number in begun else self.optuna.ask()
+        # The storage has begun it, with no suggestion or part of one, where an earlier controller was killed here.
+        optuna_trial = self._optuna_trial(number) if number in self._begun else self.optuna.ask()
         chosen = suggested(self.spec, optuna_trial)
         parent = getattr(self.optuna.sampler, "parent", None)
         self.trials.append(Trial(number, "running", chosen, beside=beside, parent=parent))
