@@ -44,7 +44,8 @@ def search(
     repeats it if the code is in the image.
 
     Args:
-        spec: What is searched and how, as an ExperimentSpec or a Katib Experiment; parameters have any name.
+        spec: What is searched and how: an ExperimentSpec, an OptimizationJob or a Katib Experiment; parameters have any
+            name.
         spec_file: The same as YAML or JSON.
         command: Program and arguments of a trial, with {name} for a parameter.
         script: Text of a Python program, which is script.py where the command starts; empty for code in the image.
@@ -64,7 +65,7 @@ def search(
         best: The parameters of the best trial.
         value: The objective of the best trial.
         summary: The result in one line.
-        warnings: What of a Katib Experiment is left out, and that all trials gave one value.
+        warnings: What of an OptimizationJob or a Katib Experiment is left out, and that all trials gave one value.
         report: The report of the experiment.
         table: The best trials.
         experiment: The search in the store; nothing without one.

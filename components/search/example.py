@@ -19,7 +19,7 @@ for epoch in range(1, 6):
 EXPERIMENT = {
     "objective": {"metric": "accuracy", "direction": "maximize"},
     "parameters": [{"name": "alpha", "type": "double", "min": 1e-5, "max": 10, "log": True}],
-    "early_stopping": "median",
+    "early_stopping": "MedianPruner",
     "steps_per_trial": 5,
 }
 

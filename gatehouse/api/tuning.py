@@ -257,7 +257,7 @@ def under_way(store: ArtifactStore, study: str, about: Mapping[str, Any]) -> Exp
         f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
         ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
     }
-    if (silent := silent_seconds(store.objects, study)) > _SILENT:
+    if (silent := silent_seconds(store.objects, study) or 0.0) > _SILENT:
         message[RUNNING] += f"; its controller gave no sign of life for {silent:.0f} s, {SILENT:.0f} s mean interrupted"
     if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
         state = state if state == RUNNING else "interrupted"

@@ -15,7 +15,8 @@ from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.tuning.journal import studies
-from gatehouse.tuning.report import Body, ExperimentView, text_of, values_of
+from gatehouse.tuning.report import Body, ExperimentView, text_of
+from gatehouse.tuning.trial import words
 
 app = typer.Typer(no_args_is_help=True)
 ExperimentArgument = Annotated[
@@ -61,7 +62,7 @@ def show_experiment(
     best = shown.best["number"] if shown.best else None
     rows = [
         {"trial": f"{trial['number']}{' *' if trial['number'] == best else ''}", "state": _state(trial)}
-        | {objective.metric: objective.of(trial) for objective in shown.objectives}
+        | {objective.metric: trial["values"].get(objective.metric) for objective in shown.objectives}
         | {setting: text_of(trial["parameters"].get(setting, "")) for setting in shown.settings}
         | {"reason": trial.get("reason"), "model": trial.get("model")}
         for trial in shown.trials
@@ -86,7 +87,7 @@ def _state(trial: Body) -> str:
 
 
 def _best(shown: ExperimentView) -> str:
-    return f"trial {shown.best['number']} with {values_of(shown, shown.best)}" if shown.best else ""
+    return f"trial {shown.best['number']} with {words(shown.best['values'])}" if shown.best else ""
 
 
 def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
@@ -101,7 +102,7 @@ def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
             parameters = ", ".join(f"{name} {text_of(value)}" for name, value in trial["parameters"].items())
             yield f"trial {number} started: {parameters}"
         elif state == "succeeded":
-            yield f"trial {number}: {values_of(shown, trial)}{', best so far' if number == best else ''}"
+            yield f"trial {number}: {words(trial['values'])}{', best so far' if number == best else ''}"
         else:
             yield f"trial {number} {_state(trial)}: {trial.get('reason') or 'no reason'}"
 
@@ -137,18 +138,3 @@ def resume(
     typer.echo(f"experiment {Reference.parse(experiment).short}")
     typer.echo(f"report {rendered(opened, experiment)}")
     typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
-
-
-@app.command("serve-storage")
-def serve_storage(
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 in a pod.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port.")] = 13_000,
-) -> None:
-    """Serve the database of GATEHOUSE_TUNING_STORAGE until SIGTERM, to clients with grpc://HOST:PORT in this variable.
-
-    Clients need no credentials of the database. Optuna's proxy has no TLS and no passwords: only those who may change
-    every study should reach the port.
-    """
-    from gatehouse.tuning.storage import named_url, serve
-
-    serve(named_url(), host, port, typer.echo)

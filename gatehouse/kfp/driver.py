@@ -114,12 +114,6 @@ def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline"
     pipeline = build(pipeline_name, project)
     if until:
         pipeline = cut_after(until, pipeline)
-    tuning = project.file.tuning
-    if tuning is not None and tuning.resume_policy != "never" and "tune" in {stage for _, stage, _ in pipeline.plan}:
-        from gatehouse.tuning.storage import named_url, require_address
-
-        if url := named_url():
-            require_address(url)
     for config in project.configs():
         config.publish(store)
     plan = [{"task": name, "stage": stage, "title": title} for name, stage, title in pipeline.plan]

@@ -53,7 +53,7 @@ DECIDING = frozenset(
 
 UNCOUNTED = frozenset({"pydantic", "pydantic_core"})
 """Packages whose version is in no digest: pydantic validates requests, whose values are in the key."""
-DISTRIBUTIONS = {"google": "protobuf", "grpc": "grpcio", "xgboost": "xgboost-cpu", "yaml": "PyYAML"}
+DISTRIBUTIONS = {"google": "protobuf", "xgboost": "xgboost-cpu", "yaml": "PyYAML"}
 """Distributions whose name differs from the imported package."""
 _ROOT = Path(gatehouse.__file__).parent
 _DOTTED = re.compile(r"gatehouse(\.\w+)+")

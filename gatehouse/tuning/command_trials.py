@@ -1,5 +1,6 @@
 """Trials as runs of a command of the user's own, which prints its metrics."""
 
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from gatehouse.launchers.launch_stage import CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.runner import Event, Succeeded, TrialThread, TrialThreads
+from gatehouse.tuning.runner import Ended, RunningTrial, TrialThreads
 from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _STEPS = ("step", "epoch")
@@ -27,7 +28,7 @@ class CommandTrials(TrialThreads):
         self._store, self._key, self._request, self._spec = store, key, request, spec
         self._first = 1  # The number of the first step: 0 from when a trial prints it.
 
-    def ended(self, trial: TrialThread) -> Event:
+    def ended(self, trial: RunningTrial) -> Ended:
         """Run the command of a trial."""
         trial.job, objective = self._job(trial.number), self._spec.objective[0].metric
 
@@ -40,7 +41,11 @@ class CommandTrials(TrialThreads):
 
         parameters, names = dict(trial.parameters), [parameter.name for parameter in self._spec.parameters]
         command = self._request.command
-        command = command.model_copy(update={"command": filled(command.command, parameters, names)})
+        # As in an OptimizationJob of Kubeflow; a name may have characters that no variable has.
+        texts = {re.sub(r"\W", "_", name).upper(): text for name, text in texts_of(parameters).items()}
+        own = {f"KUBEFLOW_TRAINER_OPT_{name}": text for name, text in texts.items()}
+        changes = {"command": filled(command.command, parameters, names), "environment": command.environment | own}
+        command = command.model_copy(update=changes)
         request = self._request.model_copy(update={"command": command})
         with finished_command(self._store, trial.job, request, on_metrics, parameters=parameters) as (_, latest):
             pass
@@ -48,7 +53,7 @@ class CommandTrials(TrialThreads):
             raise TrainingFailedError(
                 f"The command ended well and printed no line with {absent[0]}=VALUE.", repeats=True
             )
-        return Succeeded(trial.number, latest, latest, job=trial.job)
+        return Ended(trial.number, latest, latest, job=trial.job)
 
     def forget(self, number: int) -> None:
         """Remove what is left of a trial that is not run again."""
@@ -70,6 +75,11 @@ def unread(store: ArtifactStore, experiment: str, metric: str) -> list[str]:
     ]
 
 
+def texts_of(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The values of parameters as texts, by name."""
+    return {name: value if isinstance(value, str) else canonical_json(value) for name, value in parameters.items()}
+
+
 def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterable[str]) -> tuple[str, ...]:
     """The command with the parameters of a trial in place of `{name}`.
 
@@ -79,7 +89,7 @@ def filled(command: Iterable[str], parameters: Mapping[str, Any], names: Iterabl
         >>> filled(("train.py", "--rate={rate}", "--depth={depth}"), {"rate": 0.1}, ["rate", "depth"])
         ('train.py', '--rate=0.1')
     """
-    texts = {name: value if isinstance(value, str) else canonical_json(value) for name, value in parameters.items()}
+    texts = texts_of(parameters)
     absent = {*names} - texts.keys()
     return tuple(
         PLACEHOLDER.sub(lambda at: texts.get(at[1], at[0]), argument)

@@ -109,8 +109,7 @@ def _setting_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Problem
             for chosen in owners:
                 configured(base, chosen, {name: value})
         except ValidationError as error:
-            if why := _reason(name, error):
-                yield ("trial_settings", name), value, why
+            yield ("trial_settings", name), value, _reason(name, error)
     for architecture, _ in models if spec.algorithm.name == "population" else ():
         if not has_setting(architecture, "optimizer.changes"):
             yield ("algorithm",), "population", f"a population is of neural networks, and {architecture} is none"
@@ -132,13 +131,12 @@ def _parameter_problems(spec: ExperimentSpec, base: TrainSpec) -> Iterator[Probl
                 try:
                     configured(start, {**model, parameter.name: value}, spec.trial_settings)
                 except ValidationError as error:
-                    if why := _reason(parameter.name, error):
-                        yield where, value, why
-                        break
+                    yield where, value, _reason(parameter.name, error)
+                    break
 
 
 def _reason(name: str, error: ValidationError) -> str:
-    """Why the setting cannot have its value; empty if the problem is another setting's, where it is reported."""
+    """Why the setting cannot have its value."""
     details = error.errors()
     own = [detail for detail in details if f"{'.'.join(map(str, detail['loc']))}.".startswith(f"{name}.")]
     return f"{name}: {(own or details)[0]['msg'].removeprefix('Value error, ')}"

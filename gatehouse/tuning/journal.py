@@ -1,7 +1,6 @@
 """The state of an experiment in create-only objects of the artifact store: its journal, and its controller's lease.
 
 `tuning/<study>/journal/<n>.json` holds lines of Optuna's journal that were written together.
-`tuning/<study>/blocks/<n>.json` holds the lines of many such objects again, so that few objects must be read.
 `tuning/<study>/about.json` describes the experiment, `tuning/<study>/stop.json` asks its controller to end, and
 `tuning/<study>/controller.json` is the lease of its controller.
 """
@@ -11,13 +10,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import suppress
-from itertools import count, takewhile
 from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
-from gatehouse.errors import GatehouseError, StoreError
+from gatehouse.errors import GatehouseError
 from gatehouse.runtime.process import start_time
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record, read_records, remove_record
@@ -27,8 +24,6 @@ FOLDER = "tuning"
 SILENT = 60.0
 """Seconds without a beat after which a reader considers a controller dead."""
 _LOOK_SECONDS = 0.5
-BLOCK = 500
-"""Number of journal objects per block. It is part of the format: readers depend on it."""
 
 
 class SecondControllerError(GatehouseError):
@@ -36,24 +31,17 @@ class SecondControllerError(GatehouseError):
 
 
 class StoreJournal(BaseJournalBackend):
-    """Optuna's journal in an artifact store. Lines are buffered until `flush` writes them as one object.
+    """The backend of Optuna's `JournalStorage` in an artifact store.
 
-    So lines that belong together, such as a trial and all its parameters, are written together or not at all.
+    Lines are buffered until `flush` writes them as one object, so lines that belong together, such as a trial and all
+    its parameters, are written together or not at all.
     """
 
     def __init__(self, objects: ObjectStore, study: str) -> None:
-        self._objects, self._folder = objects, f"{FOLDER}/{study}"
-        keys = set(objects.list(f"{self._folder}/blocks"))
-        # Up to the first missing block; the lines of later ones are read from `journal`.
-        blocks = read_records(objects, list(takewhile(keys.__contains__, map(self._block, count()))))
-        self._lines: list[dict[str, Any]] = [line for body in blocks.values() for line in body["lines"]]
-        self._blocks, self._blocked = len(blocks), len(self._lines)
-        later = sorted(objects.list(f"{self._folder}/journal"))[self._blocks * BLOCK :]
-        self._counts: list[int] = []
-        for body in read_records(objects, later).values():
-            self._lines.extend(body["lines"])
-            self._counts.append(len(body["lines"]))
-        self._flushed = len(self._lines)
+        self._objects, self._folder = objects, f"{FOLDER}/{study}/journal"
+        written = read_records(objects, sorted(objects.list(self._folder)))
+        self._lines: list[dict[str, Any]] = [line for body in written.values() for line in body["lines"]]
+        self._written, self._flushed = len(written), len(self._lines)
 
     def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
         """The lines from this number on, including buffered ones."""
@@ -65,24 +53,13 @@ class StoreJournal(BaseJournalBackend):
 
     def flush(self) -> None:
         """Write the buffered lines. Raises SecondControllerError if another controller has written in the meantime."""
-        buffered = self._lines[self._flushed :]
-        if not buffered:
-            return
-        key = f"{self._folder}/journal/{self._blocks * BLOCK + len(self._counts):08d}.json"
-        if not create_record(self._objects, key, {"lines": buffered}):
-            raise SecondControllerError(
-                f"{key} was written by another controller of this experiment, which continues; this one ends."
-            )
-        self._flushed = len(self._lines)
-        self._counts.append(len(buffered))
-        if len(self._counts) >= BLOCK:
-            end = self._blocked + sum(self._counts[:BLOCK])
-            with suppress(StoreError):  # The lines are written; a block only saves time.
-                create_record(self._objects, self._block(self._blocks), {"lines": self._lines[self._blocked : end]})
-            self._blocks, self._blocked, self._counts = self._blocks + 1, end, self._counts[BLOCK:]
-
-    def _block(self, number: int) -> str:
-        return f"{self._folder}/blocks/{number:06d}.json"
+        if buffered := self._lines[self._flushed :]:
+            key = f"{self._folder}/{self._written:08d}.json"
+            if not create_record(self._objects, key, {"lines": buffered}):
+                raise SecondControllerError(
+                    f"{key} was written by another controller of this experiment, which continues; this one ends."
+                )
+            self._written, self._flushed = self._written + 1, len(self._lines)
 
 
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:
@@ -119,11 +96,12 @@ def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 class ControllerLease(RenewedRecord):
-    """The lease of the only controller of an experiment, for a `with` statement.
+    """The heartbeat of the only controller of an experiment, for a `with` statement.
 
-    A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the new
-    controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
-    process has ended is not watched.
+    Optuna's own heartbeat needs a database, and fails the trials of a dead process; here the next controller continues
+    them. A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the
+    new controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
+    process has ended is not watched. One that was only suspended ends when it next writes to the journal.
     """
 
     def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
@@ -148,33 +126,19 @@ class ControllerLease(RenewedRecord):
                     )
             self._objects.delete(self._key, before.generation)
 
-    def require(self) -> None:
-        """Check that the lease is still held, according to the last beat.
-
-        Raises SecondControllerError if another controller took it because it saw no beat of this one.
-        """
-        if self._lost:
-            raise SecondControllerError(
-                f"{self._key}: another controller took the experiment over, because this one did not renew its lease "
-                f"for {3 * self._beat:g} s; this one ends."
-            )
-
 
 def _is_gone(holder: dict[str, str | int]) -> bool:
     """Whether the holder was a process on this machine that has ended."""
-    if holder.get("host") != socket.gethostname():
-        return False
-    return start_time(int(holder.get("process", 0))) is None
+    return holder.get("host") == socket.gethostname() and start_time(int(holder.get("process", 0))) is None
 
 
-def is_controlled(objects: ObjectStore, study: str) -> bool:
-    """Whether the experiment has a controller; one that was killed on another machine counts for a minute."""
+def silent_seconds(objects: ObjectStore, study: str) -> float | None:
+    """How long ago the controller of an experiment gave its last sign of life; None without a running controller.
+
+    A controller that was killed on another machine counts as running for a minute.
+    """
     key = f"{FOLDER}/{study}/controller.json"
     beat, body = objects.stat(key), read_record(objects, key)
-    return beat is not None and body is not None and not _is_gone(body) and time.time() - beat.modified < SILENT
-
-
-def silent_seconds(objects: ObjectStore, study: str) -> float:
-    """How long ago the controller of an experiment gave its last sign of life; 0 without a controller."""
-    beat = objects.stat(f"{FOLDER}/{study}/controller.json")
-    return time.time() - beat.modified if beat else 0.0
+    if beat is None or body is None or _is_gone(body) or time.time() - beat.modified >= SILENT:
+        return None
+    return time.time() - beat.modified

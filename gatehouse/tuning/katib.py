@@ -1,4 +1,8 @@
-"""Reads the search of a command, also from a Katib Experiment (kubeflow.org/v1beta1)."""
+"""Reads the search of a command, also from an OptimizationJob of Kubeflow or an Experiment of Katib, its predecessor.
+
+An OptimizationJob (trainer.kubeflow.org/v1alpha1) and an Experiment (kubeflow.org/v1beta1) become our form. Each part
+without a counterpart is refused, or left out with a warning that names its place and says why.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,42 +17,41 @@ from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
 
 _KATIB_PLACEHOLDER = re.compile(r"\$\{trialParameters\.?([^}]*)\}")
 _NUMBERS = TypeAdapter(list[float])
-_TPE = {"n_startup_trials": "startup_trials", "n_ei_candidates": "candidates"}
-_ALGORITHMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "random": ({"name": "random"}, {}),
-    "grid": ({"name": "grid"}, {}),
-    "sobol": ({"name": "sobol"}, {}),
-    "tpe": ({"name": "tpe", "multivariate": False}, _TPE),
-    "multivariate-tpe": ({"name": "tpe", "multivariate": True}, _TPE),
-    "cmaes": ({"name": "cmaes"}, {}),
-    "bayesianoptimization": ({"name": "gp"}, {"n_initial_points": "startup_trials"}),
+_ALGORITHMS: dict[str, dict[str, Any]] = {
+    "random": {"name": "RandomSampler"},
+    "grid": {"name": "GridSampler"},
+    "sobol": {"name": "QMCSampler"},
+    "tpe": {"name": "TPESampler", "multivariate": False},
+    "multivariate-tpe": {"name": "TPESampler", "multivariate": True},
+    "cmaes": {"name": "CmaEsSampler"},
+    "bayesianoptimization": {"name": "GPSampler"},
 }
-"""By Katib's name: our algorithm, and our names of its settings."""
+"""Optuna's sampler by Katib's name."""
+_SETTINGS = {
+    "n_startup_trials": "n_startup_trials",
+    "n_ei_candidates": "n_ei_candidates",
+    "n_initial_points": "n_startup_trials",
+}
+"""Optuna's name of a setting by Katib's."""
 
 _COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
 _OTHERS = ("resumePolicy", "earlyStopping", "metricsCollectorSpec", "trialTemplate")
-_SKOPT = "it is one of scikit-optimize; here Optuna's Gaussian process takes the best expected improvement"
-_LEFT_OUT = {
-    "random_state": "the seed is no part of an experiment",
-    "sigma": "there it is a number of the parameters' own size, here a share of each range",
-    "restart_strategy": "Optuna's sampler begins no second population",
-    **dict.fromkeys(("base_estimator", "acq_func", "acq_optimizer"), _SKOPT),
-}
-"""Settings of algorithms without a counterpart, and why."""
 
 
 def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandSearchSpec, list[Any], list[str]]:
-    """The search of a command from a configuration, which may be a Katib Experiment.
+    """The search of a command from a configuration, which may be an OptimizationJob or a Katib Experiment.
 
     Returns it with the command, in which `{name}` replaces Katib's `${trialParameters.…}`, and with warnings of what is
     left out. Raises ConfigurationError, also for a name in the command that no parameter has.
     """
     left_out, references = dict[str, str](), dict[str, str]()
+    foreign = _mapping(body, "spec")
     if body.get("kind") == "Experiment":
-        experiment = _mapping(body, "spec")
-        body = _converted(experiment, left_out)
-        template = _mappings(_mapping(experiment, "trialTemplate"), "trialParameters")
+        body = _of_experiment(foreign, left_out)
+        template = _mappings(_mapping(foreign, "trialTemplate"), "trialParameters")
         references = {str(entry.get("name", "")): str(entry.get("reference", "")) for entry in template}
+    elif body.get("kind") == "OptimizationJob":
+        body = _of_optimization_job(foreign, left_out)
     spec = checked("experiment", CommandSearchSpec, body)
     searched, replaced = [parameter.name for parameter in spec.parameters], list(command)
     for at, text in enumerate(command):
@@ -64,7 +67,56 @@ def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandS
     return spec, replaced, [f"experiment.{place} is left out: {why}" for place, why in left_out.items()]
 
 
-def _converted(experiment: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+def _of_optimization_job(job: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+    """The spec of an OptimizationJob in our form; reasons of what is left out, by place, go into `left_out`."""
+    known = ("objectives", "searchAlgorithm", "parameters", "numTrials", "parallelTrials")
+    _leave_out(left_out, "", job, *known, "trainJobTemplate")
+    if "trainJobTemplate" in job:
+        left_out["trainJobTemplate"] = "a trial is the command of this component, and runs where its settings say"
+    for objective in _mappings(job, "objectives"):
+        _leave_out(left_out, "objectives.", objective, "metric", "direction")
+    algorithm = _mapping(job, "searchAlgorithm") or {"random": {}}
+    samplers = {"random": "RandomSampler", "grid": "GridSampler"}
+    if len(algorithm) != 1 or not samplers.keys() >= algorithm.keys():
+        raise ConfigurationError(
+            f"experiment.searchAlgorithm: expected one of random and grid, found {', '.join(algorithm)}."
+        )
+    if "seed" in _mapping(algorithm, "random"):
+        left_out["searchAlgorithm.random.seed"] = "the seed is an input of the component"
+    return {
+        "objective": [
+            {"metric": objective.get("metric"), "direction": str(objective.get("direction", "Minimize")).lower()}
+            for objective in _mappings(job, "objectives")
+        ],
+        "algorithm": samplers[next(iter(algorithm))],
+        "max_trial_count": job.get("numTrials") or 1,
+        "parallel_trial_count": job.get("parallelTrials") or 1,
+        "parameters": [_of_search_space(body, left_out) for body in _mappings(job, "parameters")],
+    }
+
+
+def _of_search_space(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+    """A parameter of an OptimizationJob in our form."""
+    name, space = body.get("name"), _mapping(body, "searchSpace")
+    _leave_out(left_out, f"parameters {name}.", body, "name", "searchSpace")
+    if len(space) != 1 or not {"uniform", "logUniform", "categorical"} >= space.keys():
+        raise ConfigurationError(
+            f"experiment.parameters {name}: expected a searchSpace with one of uniform, logUniform and categorical, "
+            f"found {', '.join(space) or 'none'}."
+        )
+    distribution = next(iter(space))
+    values, place = _mapping(space, distribution), f"parameters {name}.{distribution}."
+    if distribution == "categorical":
+        _leave_out(left_out, place, values, "choices")
+        return {"name": name, "type": "categorical", "choices": values.get("choices")}
+    _leave_out(left_out, place, values, "min", "max", "type")
+    if (kind := values.get("type", "Float")) not in ("Float", "Int"):
+        raise ConfigurationError(f"experiment.{place}type: expected Float or Int, found {kind!r}.")
+    bounds = {"min": values.get("min"), "max": values.get("max"), "log": distribution == "logUniform"}
+    return {"name": name, "type": "int" if kind == "Int" else "double", **bounds}
+
+
+def _of_experiment(experiment: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
     """The spec of a Katib Experiment in our form; reasons of what is left out, by place, go into `left_out`."""
     _leave_out(left_out, "", experiment, "objective", "algorithm", "parameters", *_COUNTS, *_OTHERS)
     objective, stopping = _mapping(experiment, "objective"), _mapping(experiment, "earlyStopping").get("algorithmName")
@@ -81,7 +133,7 @@ def _converted(experiment: Mapping[str, Any], left_out: dict[str, str]) -> dict[
     if stopping == "medianstop":
         raise ConfigurationError(
             "experiment.earlyStopping: medianstop needs steps_per_trial here, which Katib does not have. Remove it, or "
-            "write the experiment in Gatehouse's form with early_stopping: median."
+            "write the experiment in Gatehouse's form with early_stopping: MedianPruner."
         )
     if stopping:
         left_out[f"earlyStopping.algorithmName {stopping}"] = "expected medianstop"
@@ -96,7 +148,7 @@ def _converted(experiment: Mapping[str, Any], left_out: dict[str, str]) -> dict[
         "parallel_trial_count": experiment.get("parallelTrialCount", 3),  # Katib's own default.
         "max_failed_trial_count": experiment.get("maxFailedTrialCount"),
         "resume_policy": "never" if policy == "Never" else None,
-        "parameters": [_parameter(body, left_out) for body in _mappings(experiment, "parameters")],
+        "parameters": [_of_feasible_space(body, left_out) for body in _mappings(experiment, "parameters")],
     }
     return {name: value for name, value in converted.items() if value is not None}
 
@@ -107,19 +159,19 @@ def _algorithm(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, A
         raise ConfigurationError(
             f"experiment.algorithm.algorithmName: expected one of {', '.join(_ALGORITHMS)}, found {name!r}."
         )
-    algorithm, settings = _ALGORITHMS[name]
-    chosen = dict(algorithm)
+    chosen = dict(_ALGORITHMS[name])
     for entry in _mappings(body, "algorithmSettings"):
         setting, value = str(entry.get("name")), entry.get("value")
-        if setting in settings:
-            chosen[settings[setting]] = value
+        if setting in _SETTINGS:
+            chosen[_SETTINGS[setting]] = value
         else:
-            why = _LEFT_OUT.get(setting, "Optuna's sampler has no such setting")
+            why = "the seed is an input of the component" if setting == "random_state" else "Optuna has no such option"
             left_out[f"algorithm.algorithmSettings {setting}: {value}"] = why
     return chosen
 
 
-def _parameter(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+def _of_feasible_space(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
+    """A parameter of a Katib Experiment in our form."""
     name, kind, space = body.get("name"), body.get("parameterType"), _mapping(body, "feasibleSpace")
     place, step, distribution = f"parameters {name}", space.get("step"), space.get("distribution") or "uniform"
     _leave_out(left_out, f"{place}.", body, "name", "parameterType", "feasibleSpace")

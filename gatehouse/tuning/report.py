@@ -18,9 +18,11 @@ from gatehouse.reports.page import Verdict, render
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.spec import CommandParameter, Objective, ParameterSpec
+from gatehouse.tuning.trial import words
 
-SUCCEEDED, EARLY_STOPPED = "succeeded", "early_stopped"
 Body = Mapping[str, Any]
+Figure = tuple[Markup, str]
 
 _ENDINGS = {
     "max_trial_count": "it made as many trials as max_trial_count says",
@@ -33,139 +35,55 @@ _ENDINGS = {
     "exhausted": "every configuration of the search space was tried",
     "stopped": "somebody stopped it",
 }
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One parameter of the search space, as the experiment describes it; a setting may occur under two conditions."""
-
-    spec: Body
-
-    @property
-    def setting(self) -> str:
-        """The dotted name of the setting."""
-        return str(self.spec["name"])
-
-    @cached_property
-    def conditions(self) -> Mapping[str, Sequence[Any]]:
-        """Other parameters, and the values of each with which this one is searched."""
-        when = self.spec.get("when") or {}
-        return {name: value if isinstance(value, list) else [value] for name, value in when.items()}
-
-    @property
-    def condition(self) -> str:
-        """The condition in words; empty for none."""
-        return ", ".join(f"{name} is {' or '.join(map(text_of, values))}" for name, values in self.conditions.items())
-
-    @property
-    def title(self) -> str:
-        """The name, with the condition in words."""
-        return f"{self.setting}, where {self.condition}" if self.conditions else self.setting
-
-    @property
-    def numeric(self) -> bool:
-        """Whether its values are numbers with a distance between them."""
-        return bool(self.spec["type"] != "categorical")
-
-    @cached_property
-    def choices(self) -> tuple[str, ...]:
-        """The values of a categorical parameter as text."""
-        return tuple(map(text_of, self.spec.get("choices") or ()))
-
-    @property
-    def range(self) -> str:
-        """Its possible values in words."""
-        if not self.numeric:
-            return ", ".join(self.choices)
-        low, high, step = (self.spec.get(key) for key in ("min", "max", "step"))
-        stepped = f" by {text_of(step)}" if step else ""
-        return f"{text_of(low)} to {text_of(high)}{stepped}{', logarithmic' if self.spec.get('log') else ''}"
-
-    def axis(self) -> Axis:
-        """The axis of its values."""
-        if not self.numeric:
-            return Axis(self.setting, choices=self.choices)
-        ends = [float(self.spec["min"]), float(self.spec["max"])]
-        return Axis.of(self.setting, ends, bool(self.spec.get("log")) and ends[0] > 0, self.spec["type"] == "int")
-
-    def of(self, trial: Body) -> float | None:
-        """Its value in a trial as a number on the axis; None if the trial did not have it."""
-        parameters = trial["parameters"]
-        applies = all(
-            name in parameters and text_of(parameters[name]) in map(text_of, values)
-            for name, values in self.conditions.items()
-        )
-        if self.setting not in parameters or not applies:
-            return None
-        value = parameters[self.setting]
-        if self.numeric:
-            return finite(value)
-        text = text_of(value)
-        return float(self.choices.index(text)) if text in self.choices else None
-
-
-@dataclass(frozen=True)
-class Objective:
-    """An objective of the trials: its metric, its direction, and the value at which the experiment ends."""
-
-    metric: str
-    minimize: bool
-    goal: float | None = None
-
-    def of(self, trial: Body) -> float | None:
-        """The value of a trial; None if it has no finite value."""
-        return finite((trial.get("values") or {}).get(self.metric))
-
-    @property
-    def sign(self) -> int:
-        """Factor that makes smaller values better."""
-        return 1 if self.minimize else -1
+_MOST_TRIALS, _BEST_TRIALS = 200, 25  # A table of more trials is folded below the best.
+_MOST_LISTED = 10  # Trials in the Markdown.
+_MOST_CURVES = 150
+_FEWEST_TRIALS, _IMPORTANT = 4, 120  # An even sample at most: the time of fANOVA grows quadratically.
+_TREES = 16
+_MANY = 20  # From this number of values on, those that are much worse than most are outside of a chart.
 
 
 @dataclass(frozen=True)
 class ExperimentView:
-    """An experiment: the content of `experiment.json` and `trials.json`, and its state in words unless it has ended."""
+    """An experiment: `experiment.json` and `trials.json`, and its state in words if it is not published."""
 
     name: str
     about: Body
     trials: Sequence[Body]
-    state: str = "ended"
+    state: str = ""
 
     @cached_property
     def objectives(self) -> list[Objective]:
         """The objectives, in order of priority."""
         return [
-            Objective(str(body["metric"]), bool(body["minimize"]), body.get("goal"))
+            Objective(
+                metric=body["metric"], goal=body.get("goal"), direction="minimize" if body["minimize"] else "maximize"
+            )
             for body in self.about["objectives"]
         ]
 
     @cached_property
-    def dimensions(self) -> list[Dimension]:
-        """The parameters of the search space."""
-        return [Dimension(spec) for spec in self.about["parameters"]]
+    def parameters(self) -> list[ParameterSpec]:
+        """The parameters of the search space; a setting may occur under two conditions."""
+        return [CommandParameter.model_validate(body) for body in self.about["parameters"]]
 
     @cached_property
     def settings(self) -> list[str]:
         """The names of all settings in the search space."""
-        return list(dict.fromkeys(dimension.setting for dimension in self.dimensions))
+        return list(dict.fromkeys(parameter.name for parameter in self.parameters))
 
     @cached_property
     def succeeded(self) -> list[Body]:
-        """Trials that finished training and have every value."""
-        return [
-            trial
-            for trial in self.trials
-            if trial["state"] == SUCCEEDED and all(objective.of(trial) is not None for objective in self.objectives)
-        ]
+        """Trials that finished training."""
+        return [trial for trial in self.trials if trial["state"] == "succeeded"]
 
     @cached_property
     def best(self) -> Body | None:
         """The best trial, with several objectives the knee; None if no trial succeeded."""
         if (best := self.about.get("best_trial")) is not None:
             return next((trial for trial in self.trials if trial["number"] == best), None)
-        first = self.objectives[0]
-        feasible = [trial for trial in self.succeeded if trial.get("feasible", True)] or self.succeeded
-        return min(feasible, key=lambda trial: (first.of(trial) or 0.0) * first.sign, default=None)
+        ranked = self.ranked(self.objectives[0])
+        return next((trial for trial in ranked if trial["feasible"]), ranked[0] if ranked else None)
 
     @cached_property
     def front(self) -> list[Body]:
@@ -175,12 +93,7 @@ class ExperimentView:
 
     def ranked(self, objective: Objective) -> list[Body]:
         """Successful trials, best first by an objective."""
-        return sorted(self.succeeded, key=lambda trial: (objective.of(trial) or 0.0) * objective.sign)
-
-
-def finite(value: Any) -> float | None:
-    """A finite number from JSON, else None; NaN in any form gives None."""
-    return float(value) if type(value) in (float, int) and math.isfinite(value) else None
+        return sorted(self.succeeded, key=lambda trial: objective.sign * trial["values"][objective.metric])
 
 
 def text_of(value: Any) -> str:
@@ -188,11 +101,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else canonical_json(value)
-
-
-def values_of(shown: ExperimentView, trial: Body) -> str:
-    """The objectives of a trial in words: `log_loss 0.5731, latency_ms 3.2`."""
-    return ", ".join(f"{objective.metric} {number(objective.of(trial))}" for objective in shown.objectives)
 
 
 def ending(ended: str) -> str:
@@ -204,49 +112,29 @@ def subtitle(shown: ExperimentView) -> str:
     """A one-line description of the experiment."""
     states = Counter(str(trial["state"]).replace("_", " ") for trial in shown.trials)
     counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    stopping = shown.about.get("early_stopping")
+    stopping = shown.about["early_stopping"]
     pruned = f", early stopping by {stopping['name']}" if stopping else ""
-    trials = counted(len(shown.trials), "trial")
-    return f"{trials}{f' ({counts})' if counts else ''}, algorithm {shown.about['algorithm']['name']}{pruned}"
+    return f"{counted(len(shown.trials), 'trial')} ({counts}), algorithm {shown.about['algorithm']['name']}{pruned}"
 
 
-def result_lines(shown: ExperimentView) -> list[str]:
+def result_line(shown: ExperimentView) -> str:
     """The best trial and why the experiment ended, in sentences."""
-    why = f"The experiment ended because {ending(str(shown.about['ended']))}." if shown.state == "ended" else ""
-    best = shown.best
-    if best is None:
-        none = f"None of {len(shown.trials):,} trials succeeded." if shown.trials else "There is no trial."
-        return [f"{none} {why}".strip()]
-    if shown.front:
-        place = f"is the knee of the Pareto front of {len(shown.front):,} trials"
-    else:
-        place = f"of {len(shown.trials):,} is best" + (" so far" if shown.state != "ended" else "")
-    lines = [f"Trial {best['number']} {place}: {values_of(shown, best)}. {why}".strip()]
-    if not best.get("feasible", True):
-        lines.append("No trial keeps every constraint: the best one breaks at least one of them.")
-    return lines
+    number, values = shown.about["best_trial"], words(shown.best["values"] if shown.best else {})
+    front = f"is the knee of the Pareto front of {len(shown.front):,} trials"
+    place = front if shown.front else f"of {len(shown.trials):,} is best"
+    return f"Trial {number} {place}: {values}. The experiment ended because {ending(shown.about['ended'])}."
 
 
 def failure_lines(shown: ExperimentView) -> list[str]:
     """The number of failed trials by reason, and whether the result is provisional."""
-    reasons = Counter(str(trial.get("reason") or "no reason") for trial in shown.trials if trial["state"] == "failed")
+    reasons = Counter(trial["reason"] for trial in shown.trials if trial["state"] == "failed")
     lines = [f"{counted(count, 'trial')}: {reason}" for reason, count in reasons.most_common()]
-    if again := len(shown.about.get("provisional") or ()):
+    if again := len(shown.about["provisional"]):
         lines.append(
             f"The result is provisional: {counted(again, 'trial')} failed for a reason outside of the search, such as "
             "a time limit, memory or a cluster. The next run tries again."
         )
     return lines
-
-
-Figure = tuple[Markup, str]
-
-_MOST_TRIALS, _BEST_TRIALS = 200, 25  # A table of more trials is folded below the best.
-_MOST_LISTED = 10  # Trials in the Markdown.
-_MOST_CURVES = 150
-_FEWEST_TRIALS, _IMPORTANT = 4, 120  # An even sample at most: the time of fANOVA grows quadratically.
-_TREES = 16
-_MANY = 20  # From this number of values on, those that are much worse than most are outside of a chart.
 
 
 def page(store: ArtifactStore, reference: str) -> str:
@@ -260,42 +148,32 @@ def _published(store: ArtifactStore, reference: str) -> ExperimentView:
 
 
 def drawn(shown: ExperimentView) -> str:
-    """The page of an experiment as HTML, also of one that is running or was interrupted."""
-    best, several = shown.best, len(shown.objectives) > 1
-    lineage = [best] if best else []
+    """The page of an experiment that ended with a best trial, as HTML."""
     by_number = {trial["number"]: trial for trial in shown.trials}
-    while lineage and (parent := lineage[0].get("parent")) is not None:
+    lineage = [by_number[shown.about["best_trial"]]]
+    while (parent := lineage[0]["parent"]) is not None:
         lineage.insert(0, by_number[parent])
     spaces = []
     for objective in shown.objectives if len(shown.succeeded) > 1 else ():
-        of = f" of {objective.metric}" if several else ""
+        of = f" of {objective.metric}" if len(shown.objectives) > 1 else ""
         spaces.append((of, importances(shown, objective), list(_slices(shown, objective))))
-    reported = any(trial.get("intermediate") for trial in shown.trials)
-    ended, lines, failures = shown.state == "ended", result_lines(shown), failure_lines(shown)
-    if best is None:
-        title = "No parameters found" if ended else shown.state
-        verdict = Verdict("fail" if ended else "warn", lines[0], (), failures, title=title)
-    else:
-        final = ended and not shown.about.get("provisional") and best.get("feasible", True)
-        title = "Parameters found" if ended else shown.state
-        verdict = Verdict("pass" if final else "warn", "", lines, failures, title=title)
+    word = "warn" if shown.about["provisional"] else "pass"
     return render(
         "experiment.html",
         f"Experiment for {shown.name}",
         subtitle(shown),
-        verdict,
+        Verdict(word, "", [result_line(shown)], failure_lines(shown), title="Parameters found"),
         shown=shown,
-        best=best,
+        best=shown.best,
         lineage=lineage,
-        fronts=list(_fronts(shown)) if several and shown.succeeded else [],
-        history=[_history(shown, objective) for objective in shown.objectives] if shown.trials else [],
-        curves=[_curves(shown, shown.objectives[0])] if reported else [],
+        fronts=list(_fronts(shown)) if shown.front else [],
+        history=[_history(shown, objective) for objective in shown.objectives],
+        curves=[_curves(shown)] if any(trial["intermediate"] for trial in shown.trials) else [],
         spaces=spaces,
         ranked=shown.ranked(shown.objectives[0])[:_BEST_TRIALS],
         most_trials=_MOST_TRIALS,
         text_of=text_of,
-        values_of=values_of,
-        finite=finite,
+        words=words,
     )
 
 
@@ -329,17 +207,17 @@ def markdown(store: ArtifactStore, reference: str) -> str:
     rows = [head, ["---"] * len(head)]
     for trial in shown.ranked(shown.objectives[0])[:_MOST_LISTED]:
         parameters = trial["parameters"]
-        values = [number(objective.of(trial)) for objective in shown.objectives]
+        values = [number(trial["values"][objective.metric]) for objective in shown.objectives]
         settings = [text_of(parameters[name]) if name in parameters else "" for name in shown.settings]
         rows.append([str(trial["number"]), *values, *settings])
-    lines = [f"- {line}" for line in (*result_lines(shown), *failure_lines(shown))]
+    lines = [f"- {line}" for line in (result_line(shown), *failure_lines(shown))]
     table = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([f"# Experiment for {shown.name}", "", subtitle(shown), "", *lines, "", *table, ""])
 
 
 def axis_of_values(objective: Objective, values: Sequence[float]) -> tuple[Axis, int]:
     """An axis for most values, and the number of values that are so much worse that they are outside of it."""
-    losses = sorted(value * objective.sign for value in values if math.isfinite(value))
+    losses = sorted(value * objective.sign for value in values)
     reach = math.inf
     if len(losses) >= _MANY:
         low, high = (losses[round(share * (len(losses) - 1))] for share in (0.25, 0.75))
@@ -348,54 +226,43 @@ def axis_of_values(objective: Objective, values: Sequence[float]) -> tuple[Axis,
     return Axis.of(objective.metric, near), len(losses) - len(near)
 
 
-def _values(trials: Sequence[Body], objective: Objective) -> dict[int, float]:
-    """The value of each trial that has one, by its number."""
-    return {trial["number"]: value for trial in trials if (value := objective.of(trial)) is not None}
-
-
-def _titles(values: Sequence[tuple[int, float]]) -> list[str]:
-    return [f"trial {trial}: {number(value)}" for trial, value in values]
+def _titles(values: Mapping[int, float]) -> list[str]:
+    return [f"trial {trial}: {number(value)}" for trial, value in values.items()]
 
 
 def _history(shown: ExperimentView, objective: Objective) -> Figure:
     """The value of each trial in order, and the best so far."""
-    values = list(_values(shown.succeeded, objective).items())
-    y, outside = axis_of_values(objective, [value for _, value in values])
+    values = {trial["number"]: trial["values"][objective.metric] for trial in shown.succeeded}
+    y, outside = axis_of_values(objective, list(values.values()))
     steps: list[Point] = []
-    for trial, value in values:
+    for trial, value in values.items():
         if not steps or value * objective.sign < steps[-1][1] * objective.sign:
             steps += [*([(trial, steps[-1][1])] if steps else []), (trial, value)]
-    if steps:
-        steps.append((shown.trials[-1]["number"], steps[-1][1]))
+    steps.append((shown.trials[-1]["number"], steps[-1][1]))
     series = [
         Series("best so far", steps, style="s1"),
-        Series("trial", dots=values, titles=_titles(values), style="s0", faint=len(values) > 300),
+        Series("trial", dots=list(values.items()), titles=_titles(values), style="s0", faint=len(values) > 300),
     ]
     if objective.goal is not None:
-        goal = float(objective.goal)
-        series.insert(0, Series("goal", [(0.0, goal), (float(len(shown.trials)), goal)], style="s2"))
+        series.insert(
+            0, Series("goal", [(0.0, objective.goal), (float(len(shown.trials)), objective.goal)], style="s2")
+        )
     x = Axis("trial", -0.5, max(1.0, len(shown.trials) - 0.5), whole=True)
     rest = f" {outside:,} lie beyond the chart." if outside else ""
     return line_chart(series, x, y), f"The value of every trial, and the best until then.{rest}"
 
 
-def _curves(shown: ExperimentView, objective: Objective) -> Figure:
-    """The finite values that trials reported by step; of many trials an even sample."""
+def _curves(shown: ExperimentView) -> Figure:
+    """The values of the first objective that trials reported by step; of many trials an even sample."""
+    objective = shown.objectives[0]
 
     def sampled(trials: Sequence[Body]) -> list[list[Point]]:
-        curves = [
-            [
-                (float(step), value)
-                for step, raw in trial.get("intermediate") or ()
-                if (value := finite(raw)) is not None
-            ]
-            for trial in trials[:: max(1, -(-len(trials) // _MOST_CURVES))]
-        ]
-        return [curve for curve in curves if curve]
+        some = trials[:: max(1, -(-len(trials) // _MOST_CURVES))]
+        return [[(step, value) for step, value in trial["intermediate"]] for trial in some if trial["intermediate"]]
 
-    best = sampled([shown.best] if shown.best else [])
+    best = sampled([trial for trial in shown.trials if trial is shown.best])
     ended = sampled([trial for trial in shown.ranked(objective) if trial is not shown.best])
-    stopped = sampled([trial for trial in shown.trials if trial["state"] == EARLY_STOPPED])
+    stopped = sampled([trial for trial in shown.trials if trial["state"] == "early_stopped"])
     points = [point for curve in (*best, *ended, *stopped) for point in curve]
     y, _ = axis_of_values(objective, [value for _, value in points])
     series = [
@@ -403,45 +270,59 @@ def _curves(shown: ExperimentView, objective: Objective) -> Figure:
         Series("stopped early", dots=[curve[-1] for curve in stopped], lines=stopped, style="soft"),
         Series("trained to the end", lines=ended, style="s0", faint=True),
     ]
-    marks, stopping = [], shown.about.get("early_stopping") or {}
-    if stopping.get("name") in ("hyperband", "successive_halving"):
-        step, factor = int(stopping.get("min_resource") or 1), int(stopping.get("reduction_factor") or 3)
-        while 0 < step < int(shown.about.get("steps_per_trial") or 0) and factor > 1:
+    marks, stopping = [], shown.about["early_stopping"]
+    if stopping and stopping["name"] == "HyperbandPruner":
+        step, factor = (stopping["options"].get(*option) for option in (("min_resource", 1), ("reduction_factor", 3)))
+        while step < shown.about["steps_per_trial"]:
             marks.append((float(step), f"rung at step {step}"))
             step *= factor
-    x = Axis("step", 0, max((step for step, _ in points), default=1.0) * 1.03, whole=True)
+    x = Axis("step", 0, max(step for step, _ in points) * 1.03, whole=True)
     rungs = " Dashed: the rungs at which trials are compared." if marks else ""
     return line_chart(series, x, y, marks), f"Validation values by step.{rungs}"
 
 
+def _place(parameter: ParameterSpec, trial: Body) -> float | None:
+    """The value of a parameter in a trial as a number, that of a choice is its index; None if the trial has none."""
+    chosen = trial["parameters"]
+    used = parameter.name in chosen and parameter.is_open(chosen)
+    return parameter.internal(chosen[parameter.name]) if used else None
+
+
 def _slices(shown: ExperimentView, objective: Objective) -> Iterator[Figure]:
     """The value over each parameter, for the trials that have it."""
-    values = _values(shown.succeeded, objective)
+    values = {trial["number"]: trial["values"][objective.metric] for trial in shown.succeeded}
     y, _ = axis_of_values(objective, list(values.values()))
-    for dimension in shown.dimensions:
-        places = {trial["number"]: dimension.of(trial) for trial in shown.succeeded}
-        points = {trial: (x, values[trial]) for trial, x in places.items() if x is not None and trial in values}
-        best = [points[shown.best["number"]]] if shown.best and shown.best["number"] in points else []
-        titles = _titles([(trial, point[1]) for trial, point in points.items()])
+    for parameter in shown.parameters:
+        places = {trial["number"]: _place(parameter, trial) for trial in shown.succeeded}
+        points = {trial: (x, values[trial]) for trial, x in places.items() if x is not None}
+        best = [point for trial, point in points.items() if trial == shown.about["best_trial"]]
+        titles = _titles({trial: value for trial, (_, value) in points.items()})
         series = [
             Series("", dots=best, style="s1"),
             Series("", dots=list(points.values()), titles=titles, style="s0", faint=True),
         ]
+        if parameter.type == "categorical":
+            x_axis = Axis(parameter.name, choices=tuple(map(text_of, parameter.choices)))
+        else:
+            ends = [parameter.min or 0.0, parameter.max or 0.0]
+            x_axis = Axis.of(parameter.name, ends, parameter.log, parameter.type == "int")
         with_best = ", with the best trial in orange." if best else "."
-        yield line_chart(series, dimension.axis(), y), f"{objective.metric} over {dimension.title}{with_best}"
+        yield line_chart(series, x_axis, y), f"{objective.metric} over {parameter.title}{with_best}"
 
 
 def _fronts(shown: ExperimentView) -> Iterator[Figure]:
     """Each pair of objectives: the trials, the front, and its knee."""
     front = {trial["number"] for trial in shown.front}
     for first, second in combinations(shown.objectives, 2):
-        points = {trial["number"]: (first.of(trial) or 0.0, second.of(trial) or 0.0) for trial in shown.succeeded}
+        points = {
+            trial["number"]: (trial["values"][first.metric], trial["values"][second.metric])
+            for trial in shown.succeeded
+        }
         x, _ = axis_of_values(first, [point[0] for point in points.values()])
         y, _ = axis_of_values(second, [point[1] for point in points.values()])
         on, off = ([point for trial, point in points.items() if (trial in front) is side] for side in (True, False))
-        knee = [points[shown.best["number"]]] if shown.best and shown.best["number"] in points else []
         series = [
-            Series("knee", dots=knee, style="s1"),
+            Series("knee", dots=[points[shown.about["best_trial"]]], style="s1"),
             Series("Pareto front", sorted(on), dots=on, style="s0"),
             Series("dominated", dots=off, style="soft"),
         ]
@@ -454,30 +335,22 @@ def importances(shown: ExperimentView, objective: Objective) -> tuple[str, list[
 
     Importances are the shares of the variance of the objective by fANOVA (Hutter et al. 2014).
     """
-    import optuna
-    from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-
     trials = shown.succeeded[:: -(-len(shown.succeeded) // _IMPORTANT) or 1]
-    dimensions = [dimension for dimension in shown.dimensions if not dimension.conditions]
     if len(trials) < _FEWEST_TRIALS:
         return None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    import optuna
+
+    from gatehouse.tuning.samplers import distribution_of
+
     study = optuna.create_study(direction="minimize" if objective.minimize else "maximize")
+    parameters = [parameter for parameter in shown.parameters if not parameter.when]
     for trial in trials:
-        params: dict[str, float] = {}
-        distributions: dict[str, BaseDistribution] = {}
-        for dimension in dimensions:
-            if (value := dimension.of(trial)) is None:
-                continue
-            if dimension.numeric:
-                low, high = float(dimension.spec["min"]), float(dimension.spec["max"])
-                distributions[dimension.title] = FloatDistribution(low, high, log=dimension.axis().log)
-                params[dimension.title] = min(high, max(low, value))  # A warm start may be outside of the range.
-            else:
-                distributions[dimension.title] = CategoricalDistribution(list(range(len(dimension.choices))))
-                params[dimension.title] = int(value)
-        value = objective.of(trial)
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
+        places = {parameter.name: _place(parameter, trial) for parameter in parameters}
+        params = {name: place for name, place in places.items() if place is not None}
+        distributions = {parameter.name: distribution_of(parameter) for parameter in parameters}
+        value = trial["values"][objective.metric]
+        used = {name: distributions[name] for name in params}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=used, value=value))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -487,6 +360,6 @@ def importances(shown: ExperimentView, objective: Objective) -> tuple[str, list[
         return None
     if not any(value > 0 for value in values.values()):
         return None
-    rest = ", of the parameters that all trials have." if len(dimensions) < len(shown.dimensions) else "."
+    rest = ", of the parameters that all trials have." if len(parameters) < len(shown.parameters) else "."
     caption = f"Share of the variance of {objective.metric} over {len(trials):,} trials (fANOVA){rest}"
     return caption, [(name, float(value)) for name, value in values.items()]

@@ -1,12 +1,10 @@
 """The interface between the controller and trials: a runner trains a suggestion, and reports events."""
 
 import contextvars
-import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from gatehouse.errors import (
@@ -16,19 +14,26 @@ from gatehouse.errors import (
     LauncherError,
     MissingArtifactError,
     OutOfMemoryError,
-    RepeatedError,
     StoppedError,
     StoreError,
 )
-from gatehouse.launchers.launcher import (
-    STOP,
-    ClusterError,
-    EvictedError,
-    Stop,
-    TrainingFailedError,
-    TrainingStoppedError,
-)
+from gatehouse.launchers.launcher import STOP, ClusterError, EvictedError, Stop, TrainingFailedError
 from gatehouse.tuning.journal import SecondControllerError
+
+FATAL = (StoreError, SecondControllerError)
+"""Errors of what all trials need: they end the experiment. Every other error counts as a failed trial."""
+TEMPORARY = (EvictedError, ClusterError)
+"""Errors of a trial after which it is begun again at once."""
+_OUTSIDE = (
+    *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
+    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
+)
+"""Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
+
+
+def is_outside(error: BaseException) -> bool:
+    """Whether another attempt with the same settings may succeed: with more time or memory, or on another machine."""
+    return not error.repeats if isinstance(error, TrainingFailedError) else isinstance(error, _OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -42,49 +47,21 @@ class Reported:
 
 
 @dataclass(frozen=True)
-class Succeeded:
-    """A trial reached its end: metrics of its model on the validation part, its measurements, and the job's key."""
+class Ended:
+    """A trial ended: with metrics of its model on the validation part and its measurements, or with an error.
 
-    number: int
-    values: dict[str, float]
-    measures: dict[str, float] = field(default_factory=dict)
-    model: str = ""
-    job: str = ""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A trial ended without a model, with the class of an error.
-
-    With `retry` it is started again at once, for example after an eviction. It is `provisional` if the reason is
-    outside of the experiment, such as a time limit: the next run may succeed.
+    The error is TrainingStoppedError if the handle was asked to stop. `job` is the key of the job.
     """
 
     number: int
-    error: str
-    message: str
-    retry: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    model: str = ""
     job: str = ""
-    provisional: bool = False
+    error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class Stopped:
-    """A trial ended because its handle was asked to stop it."""
-
-    number: int
-    job: str = ""
-
-
-@dataclass(frozen=True)
-class Broken:
-    """Something that all trials need is broken, such as the store: the controller ends with the error."""
-
-    number: int
-    error: Exception
-
-
-Event = Reported | Succeeded | Failed | Stopped | Broken
+Event = Reported | Ended
 
 
 class Handle(Protocol):
@@ -101,55 +78,13 @@ class Runner(Protocol):
         """Start a trial and return at once.
 
         Starting a number again continues it: a running job is found, or training resumes from a checkpoint. `notify`
-        receives events, from any thread: any number of `Reported`, then one of the other events.
+        receives events, from any thread: any number of `Reported`, then `Ended`.
         """
 
 
-logger = logging.getLogger(__name__)
-
-_FATAL = (StoreError, SecondControllerError)
-"""Errors that end the experiment. Every other error counts as a failed trial."""
-_TEMPORARY = (EvictedError, ClusterError)
-"""Errors of a trial after which it is begun again at once."""
-_OUTSIDE = (
-    *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
-    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
-)
-"""Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
-
-
-class TrialThreads(ABC):
-    """Runs trials on threads, and stops the remaining ones when its context ends."""
-
-    def __init__(self) -> None:
-        self._running: list[TrialThread] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for trial in self._running:
-            trial.stop()
-        for trial in self._running:
-            trial.thread.join()
-
-    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> "TrialThread":
-        """Start a trial; see `Runner`."""
-        self._running = [trial for trial in self._running if trial.thread.is_alive()]
-        trial = TrialThread(self, number, parameters, notify)
-        self._running.append(trial)
-        trial.thread.start()
-        return trial
-
-    @abstractmethod
-    def ended(self, trial: "TrialThread") -> Event:
-        """Run a trial to its end on its thread; what it raises is how the trial ended."""
-
-
-class TrialThread:
-    """One running trial; the controller's handle.
+@dataclass
+class RunningTrial:
+    """One trial on a thread; the controller's handle.
 
     Attributes:
         done: The last epoch or step that it reported, from 1; 0 for none.
@@ -157,14 +92,12 @@ class TrialThread:
         stopping: Whether the controller asked it to stop; launchers look at it.
     """
 
-    def __init__(
-        self, trials: TrialThreads, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]
-    ) -> None:
-        self.number, self.parameters = number, parameters
-        self.stopping, self.done, self.job = Stop(), 0, ""
-        self._trials, self._notify = trials, notify
-        context = contextvars.copy_context()
-        self.thread = threading.Thread(target=context.run, args=(self._run,), name=f"trial-{number}", daemon=True)
+    number: int
+    parameters: dict[str, Any]
+    notify: Callable[[Event], None]
+    stopping: Stop = field(default_factory=Stop)
+    done: int = 0
+    job: str = ""
 
     def stop(self) -> None:
         """End the job at once, without waiting: on a cluster this needs several requests."""
@@ -173,22 +106,41 @@ class TrialThread:
     def report(self, done: int, total: int, values: dict[str, float]) -> None:
         """Report the values after `done` of `total` epochs or steps."""
         self.done = done
-        self._notify(Reported(self.number, done, total, values))
+        self.notify(Reported(self.number, done, total, values))
 
-    def _run(self) -> None:
-        STOP.set(self.stopping)
+
+class TrialThreads(ABC):
+    """Runs trials on threads, and stops the remaining ones when its context ends."""
+
+    def __init__(self) -> None:
+        self._running: dict[threading.Thread, RunningTrial] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for trial in self._running.values():
+            trial.stop()
+        for thread in self._running:
+            thread.join()
+
+    def start(self, number: int, parameters: dict[str, Any], notify: Callable[[Event], None]) -> RunningTrial:
+        """Start a trial; see `Runner`."""
+        self._running = {thread: trial for thread, trial in self._running.items() if thread.is_alive()}
+        trial, run = RunningTrial(number, parameters, notify), contextvars.copy_context().run
+        thread = threading.Thread(target=run, args=(self._run, trial), name=f"trial-{number}", daemon=True)
+        self._running[thread] = trial
+        thread.start()
+        return trial
+
+    @abstractmethod
+    def ended(self, trial: RunningTrial) -> Ended:
+        """Run a trial to its end on its thread; what it raises is how the trial ended."""
+
+    def _run(self, trial: RunningTrial) -> None:
+        STOP.set(trial.stopping)
         try:
-            ended = self._trials.ended(self)
-        except TrainingStoppedError:
-            ended = Stopped(self.number, self.job)
-        except _FATAL as error:
-            ended = Broken(self.number, error)
+            ended = self.ended(trial)
         except BaseException as error:  # The controller waits for an end, whatever the error is.
-            name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-            logger.warning("Trial %d: %s: %s", self.number, name, error)
-            message = str(error).splitlines()[0] if str(error) else name
-            # Another attempt with the same settings may succeed: with more time or memory, or on another machine.
-            outside = not error.repeats if isinstance(error, TrainingFailedError) else isinstance(error, _OUTSIDE)
-            retry = isinstance(error, _TEMPORARY)
-            ended = Failed(self.number, name, message, retry, self.job, provisional=outside)
-        self._notify(ended)
+            ended = Ended(trial.number, job=trial.job, error=error)
+        trial.notify(ended)

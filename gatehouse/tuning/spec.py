@@ -6,9 +6,8 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
@@ -23,70 +22,46 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class RandomAlgorithm(Spec):
-    """Every configuration is drawn independently."""
+Option = bool | int | float | str | None
+"""The value of an option of one of Optuna's classes."""
 
-    name: Literal["random"] = "random"
-
-
-class GridAlgorithm(Spec):
-    """All combinations of the values, in a random order; the experiment ends when all are tried."""
-
-    name: Literal["grid"] = "grid"
+_WITH_REQUIRED_OPTIONS = ("PercentilePruner", "PatientPruner")
 
 
-class SobolAlgorithm(Spec):
-    """Points of a Sobol sequence, which fill the space more evenly than random ones."""
-
-    name: Literal["sobol"] = "sobol"
-    scramble: bool = Field(True, description="Shift the points by the seed, so that another seed tries other points.")
-
-
-class TpeAlgorithm(Spec):
-    """Tree-structured Parzen estimator: values that are frequent among good trials and rare among others."""
-
-    name: Literal["tpe"] = "tpe"
-    startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random at the start.")
-    candidates: int = Field(24, ge=1, le=10_000, description="Candidate values that are drawn for each suggestion.")
-    multivariate: bool | None = Field(
-        None,
-        description="Whether parameters are modelled together (conditional ones by group); null for together "
-        "if there is one objective.",
+class _OfOptuna(Spec):
+    name: str
+    options: dict[str, Option] = Field(
+        {}, description="Options of the class by Optuna's names, with Optuna's defaults; they stand beside `name`."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _checked(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        name, options = str(body.get("name")), body.get("options")
+        options = options if isinstance(options, dict) else {key: body[key] for key in body if key != "name"}
+        if name in get_args(cls.model_fields["name"].annotation) and (options or name in _WITH_REQUIRED_OPTIONS):
+            from gatehouse.tuning.samplers import checked_options
 
-class GpAlgorithm(Spec):
-    """A Gaussian process, and the configuration with the best expected improvement."""
-
-    name: Literal["gp"] = "gp"
-    startup_trials: int = Field(10, ge=1, description="Trials that are drawn at random at the start.")
+            options = checked_options(name, options)
+        return {"name": name, "options": options}
 
 
-class CmaesAlgorithm(Spec):
-    """CMA-ES: a normal distribution that moves to where trials are good. For numbers without conditions."""
+class Sampler(_OfOptuna):
+    """One of Optuna's [samplers](https://optuna.readthedocs.io/en/stable/reference/samplers/index.html)."""
 
-    name: Literal["cmaes"] = "cmaes"
-    startup_trials: int = Field(1, ge=1, description="Trials that are drawn at random at the start.")
-    sigma: float | None = Field(
-        None, gt=0, lt=1, description="First standard deviation as a share of each range; null for a sixth."
+    name: Literal[
+        "RandomSampler", "GridSampler", "QMCSampler", "TPESampler", "GPSampler", "CmaEsSampler", "NSGAIISampler"
+    ] = Field(description="The class.")
+
+
+class Pruner(_OfOptuna):
+    """One of Optuna's [pruners](https://optuna.readthedocs.io/en/stable/reference/pruners.html); steps begin at 1."""
+
+    name: Literal["HyperbandPruner", "SuccessiveHalvingPruner", "MedianPruner", "PercentilePruner", "PatientPruner"] = (
+        Field(description="The class.")
     )
-    population_size: int | None = Field(
-        None, ge=3, le=10_000, description="Trials of a generation; null to choose by the number of dimensions."
-    )
-
-
-class Nsga2Algorithm(Spec):
-    """NSGA-II: generations of configurations, bred from the best of those before."""
-
-    name: Literal["nsga2"] = "nsga2"
-    population_size: int = Field(50, ge=2, le=10_000, description="Trials of a generation.")
-    mutation: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Probability that a parameter mutates; null for one parameter per configuration on average.",
-    )
-    crossover: float = Field(0.9, ge=0, le=1, description="Probability that a configuration has two parents.")
 
 
 class PopulationAlgorithm(Spec):
@@ -109,76 +84,18 @@ class PopulationAlgorithm(Spec):
 
 
 Algorithm = Annotated[
-    Annotated[
-        RandomAlgorithm
-        | GridAlgorithm
-        | SobolAlgorithm
-        | TpeAlgorithm
-        | GpAlgorithm
-        | CmaesAlgorithm
-        | Nsga2Algorithm
-        | PopulationAlgorithm,
-        Field(discriminator="name"),
-    ],
+    Annotated[Sampler | PopulationAlgorithm, Field(discriminator="name")],
     BeforeValidator(_named, json_schema_input_type=Any),
 ]
 """How configurations are suggested; a name alone stands for the algorithm with its defaults."""
 
-SEVERAL_OBJECTIVES = ("random", "grid", "sobol", "tpe", "nsga2")
+SEVERAL_OBJECTIVES = ("RandomSampler", "GridSampler", "QMCSampler", "TPESampler", "NSGAIISampler")
 """Algorithms that support several objectives."""
 
-UNCONDITIONAL = ("grid", "sobol", "cmaes", "population")
+UNCONDITIONAL = ("GridSampler", "QMCSampler", "CmaEsSampler", "population")
 """Algorithms that support no conditional parameters."""
 
-
-class HyperbandStopping(Spec):
-    """Rungs of geometrically growing length, in several brackets that start at different rungs."""
-
-    name: Literal["hyperband"] = "hyperband"
-    min_resource: int = Field(1, ge=1, description="Steps up to the first rung.")
-    reduction_factor: int = Field(3, ge=2, description="One of this many trials continues to the next rung.")
-
-
-class SuccessiveHalvingStopping(Spec):
-    """Rungs of geometrically growing length."""
-
-    name: Literal["successive_halving"] = "successive_halving"
-    min_resource: int = Field(1, ge=1, description="Steps up to the first rung.")
-    reduction_factor: int = Field(4, ge=2, description="One of this many trials continues to the next rung.")
-
-
-class MedianStopping(Spec):
-    """Stops a trial whose best value so far is worse than the median of the others at the same step."""
-
-    name: Literal["median"] = "median"
-    startup_trials: int = Field(5, ge=0, description="Trials that run to their end before any is stopped.")
-    warmup_steps: int = Field(0, ge=0, description="First steps of a trial, in which it is not stopped.")
-
-
-class PercentileStopping(Spec):
-    """Continues a trial while its best value so far is in this best share of the others at the same step."""
-
-    name: Literal["percentile"] = "percentile"
-    percentile: float = Field(25.0, ge=0, le=100, description="Percentage of trials that continue.")
-    startup_trials: int = Field(5, ge=0, description="Trials that run to their end before any is stopped.")
-    warmup_steps: int = Field(0, ge=0, description="First steps of a trial, in which it is not stopped.")
-
-
-class PatienceStopping(Spec):
-    """Stops a trial whose last steps are all worse than its earlier best, independent of other trials."""
-
-    name: Literal["patience"] = "patience"
-    patience: int = Field(3, ge=1, description="How many steps in a row may be worse; one more stops the trial.")
-    tolerance: float = Field(0.0, ge=0, description="A trial continues if it became worse by at most this much.")
-
-
-EarlyStopping = Annotated[
-    Annotated[
-        HyperbandStopping | SuccessiveHalvingStopping | MedianStopping | PercentileStopping | PatienceStopping,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(_named, json_schema_input_type=Any),
-]
+EarlyStopping = Annotated[Pruner, BeforeValidator(_named, json_schema_input_type=Any)]
 """When a trial is stopped early; a name alone stands for the rule with its defaults."""
 
 
@@ -206,8 +123,8 @@ class ParameterSpec(Spec):
     choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
     when: dict[str, Values] = Field(
         {},
-        description="Condition: names of other parameters with the value, or the list of values, for which "
-        "this one is searched, such as `model.architecture: xgboost`; empty to always search it.",
+        description="Condition: names of parameters before this one with the value, or the list of values, for which "
+        "it is searched, such as `model.architecture: xgboost`; empty to always search it.",
     )
 
     @model_validator(mode="after")
@@ -282,6 +199,17 @@ class ParameterSpec(Spec):
             return f"one of {', '.join(str(plain(choice)) for choice in self.choices)}"
         return f"from {self.min:g} to {self.max:g}" + (f" in steps of {self.step:g}" if self.step else "")
 
+    @property
+    def condition(self) -> str:
+        """Its condition in words; empty for none."""
+        values = {name: value if isinstance(value, tuple) else (value,) for name, value in self.when.items()}
+        return ", ".join(f"{name} is {' or '.join(map(str, listed))}" for name, listed in values.items())
+
+    @property
+    def title(self) -> str:
+        """Its name, with the condition in words."""
+        return f"{self.name} when {self.condition}" if self.when else self.name
+
     def opening(self, parent: str) -> tuple[Any, ...]:
         """The values of `parent` with which this parameter is open."""
         value = self.when[parent]
@@ -306,39 +234,20 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-def ordered(parameters: Sequence[ParameterSpec]) -> list[ParameterSpec]:
-    """The parameters, each after those that its condition names, otherwise in the given order.
-
-    Raises CycleError if conditions form a cycle.
-    """
-    parents: dict[str, set[str]] = {}
-    for parameter in parameters:
-        parents.setdefault(parameter.name, set()).update(parameter.when)
-    depths: dict[str, int] = {}
-    for name in TopologicalSorter(parents).static_order():
-        depths[name] = 1 + max((depths[parent] for parent in parents.get(name, ())), default=-1)
-    return sorted(parameters, key=lambda parameter: depths[parameter.name])
-
-
 def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
-    """Problems of the conditions: unknown parents, values that a parent does not have, and cycles."""
-    for parameter in parameters:
+    """Problems of the conditions: parents that are not listed before, and values that a parent does not have."""
+    for index, parameter in enumerate(parameters):
         for parent, value in parameter.when.items():
-            values = [other.finite for other in parameters if other.name == parent]
+            values = [other.finite for other in parameters[:index] if other.name == parent]
             if not values:
-                yield f"parameters: {parameter.name}: when: there is no parameter {parent}"
-                continue
-            if None in values:
+                yield f"parameters: {parameter.name}: when: there is no parameter {parent} before it"
+            elif None in values:
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
-                continue
-            possible = [choice for choices in values for choice in choices or ()]
-            listed = value if isinstance(value, tuple) and value not in possible else (value,)
-            if missing := [choice for choice in listed if choice not in possible]:
-                yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
-    try:
-        ordered(parameters)
-    except CycleError as error:
-        yield f"parameters: when: conditions lead in a circle: {' -> '.join(error.args[1])}"
+            else:
+                possible = [choice for choices in values for choice in choices or ()]
+                listed = value if isinstance(value, tuple) and value not in possible else (value,)
+                if missing := [choice for choice in listed if choice not in possible]:
+                    yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
 
 
 def samples(parameters: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
@@ -346,7 +255,7 @@ def samples(parameters: Sequence[ParameterSpec]) -> list[dict[str, Any]]:
     draw, drawn = random.Random(0), []
     for _ in range(_SAMPLES):
         chosen: dict[str, Any] = {}
-        for parameter in ordered(parameters):
+        for parameter in parameters:
             if parameter.is_open(chosen):
                 chosen[parameter.name] = draw.choice(parameter.finite or parameter.extremes)
         drawn.append(chosen)
@@ -380,6 +289,11 @@ class Objective(Spec):
         return self.metric in MEASURES or is_minimized(self.metric)
 
     @property
+    def sign(self) -> int:
+        """Factor that makes smaller values better."""
+        return 1 if self.minimize else -1
+
+    @property
     def own_direction(self) -> bool | None:
         """Whether less is better of Gatehouse's metric of this name; None if there is none."""
         try:
@@ -404,6 +318,11 @@ class Constraint(Spec):
         if (self.at_most is None) == (self.at_least is None):
             raise ValueError("expected one of at_most and at_least")
         return self
+
+    @property
+    def words(self) -> str:
+        """The limit in words."""
+        return f"at most {self.at_most:g}" if self.at_most is not None else f"at least {self.at_least:g}"
 
     def violation(self, value: float) -> float:
         """By how much the value breaks the constraint; 0 or less if it keeps it."""
@@ -435,9 +354,12 @@ class ExperimentSpec(Spec):
         description="What is optimised: a metric, `{metric, goal}`, or a list of them for a Pareto front; empty for "
         "the metric by which `training` keeps its best epoch or round.",
     )
-    algorithm: Algorithm = Field(TpeAlgorithm(), description="Optuna's sampler, by name or with its settings.")
+    algorithm: Algorithm = Field(
+        Sampler(name="TPESampler"),
+        description="Optuna's sampler by the name of its class, or with its options; or `population`.",
+    )
     early_stopping: EarlyStopping | None = Field(
-        None, description="Optuna's pruner, by name or with its settings; null to never stop a trial early."
+        None, description="Optuna's pruner by the name of its class, or with its options; null to stop no trial early."
     )
     max_trial_count: int = Field(8, ge=1, le=100_000, description="How many configurations are tried.")
     parallel_trial_count: int = Field(1, ge=1, le=1000, description="How many of them run at once.")
@@ -470,9 +392,9 @@ class ExperimentSpec(Spec):
     _decided: ClassVar[tuple[str, ...]] = ("seed",)
 
     @property
-    def ordered(self) -> list[ParameterSpec]:
-        """The parameters, each after those that decide whether it is used."""
-        return ordered(self.parameters)
+    def is_grid(self) -> bool:
+        """Whether all combinations are tried."""
+        return self.algorithm.name == "GridSampler"
 
     @property
     def refits(self) -> bool:
@@ -498,9 +420,8 @@ class ExperimentSpec(Spec):
 
     def label(self, parameter: ParameterSpec) -> str:
         """The parameter's name for Optuna, with its condition if the setting occurs twice."""
-        if sum(other.name == parameter.name for other in self.parameters) == 1:
-            return parameter.name
-        return f"{parameter.name} when {', '.join(f'{name} is {value}' for name, value in parameter.when.items())}"
+        occurrences = sum(other.name == parameter.name for other in self.parameters)
+        return parameter.name if occurrences == 1 else parameter.title
 
     @model_validator(mode="after")
     def _possible(self) -> "ExperimentSpec":
@@ -538,60 +459,42 @@ class ExperimentSpec(Spec):
         """Algorithms and pruners that cannot search this space, or these objectives."""
         algorithm, parameters = self.algorithm.name, self.parameters
         metrics = [objective.metric for objective in self.objective]
-        several, pruned = len(metrics) > 1, self.early_stopping is not None
-        endless = [parameter.name for parameter in parameters if parameter.finite is None]
-        problems = [
-            (len(set(metrics)) < len(metrics), f"objective: expected each metric once, found {', '.join(metrics)}"),
-            (
-                several and algorithm not in SEVERAL_OBJECTIVES,
-                f"algorithm: {algorithm} takes one objective; for several there are {', '.join(SEVERAL_OBJECTIVES)}",
-            ),
-            (several and pruned, "early_stopping: trials can be stopped early by one objective only"),
-            (
-                not several and pruned and bool(set(metrics) & set(MEASURES)),
-                f"early_stopping: {', '.join(metrics)} is measured at the end of a trial only",
-            ),
-            (
-                algorithm in UNCONDITIONAL and any(parameter.when for parameter in parameters),
-                f"algorithm: {algorithm} takes no conditions; remove when, or take random, tpe, gp or nsga2",
-            ),
-            (
-                algorithm == "grid" and bool(endless),
-                f"algorithm: grid needs parameters with a list of values, or with a step; found {', '.join(endless)}",
-            ),
-            (algorithm == "grid" and bool(self.warm_start), "warm_start: a grid tries all its configurations"),
-            (
-                algorithm == "cmaes" and any(parameter.type == "categorical" for parameter in parameters),
-                "algorithm: cmaes takes numbers only; give categorical parameters to tpe, gp or nsga2",
-            ),
-            (
-                algorithm == "cmaes" and sum(parameter.min != parameter.max for parameter in parameters) < 2,
-                "algorithm: cmaes needs two parameters at least; take tpe or gp for one",  # Optuna's own limit.
-            ),
-        ]
-        if self.algorithm.name == "population":
+        measured = ", ".join(metric for metric in metrics if metric in MEASURES)
+        if len(set(metrics)) < len(metrics):
+            yield f"objective: expected each metric once, found {', '.join(metrics)}"
+        if len(metrics) > 1 and algorithm not in SEVERAL_OBJECTIVES:
+            yield f"algorithm: {algorithm} takes one objective; for several there are {', '.join(SEVERAL_OBJECTIVES)}"
+        if len(metrics) > 1 and self.early_stopping:
+            yield "early_stopping: trials can be stopped early by one objective only"
+        elif measured and self.early_stopping:
+            yield f"early_stopping: {measured} is measured at the end of a trial only"
+        if algorithm in UNCONDITIONAL and any(parameter.when for parameter in parameters):
+            yield f"algorithm: {algorithm} takes no conditions; remove when, or take TPESampler or RandomSampler"
+        if self.is_grid and (endless := [parameter.name for parameter in parameters if parameter.finite is None]):
+            listed = ", ".join(endless)
+            yield f"algorithm: {algorithm} needs parameters with a list of values, or with a step; found {listed}"
+        if self.is_grid and self.warm_start:
+            yield "warm_start: a grid tries all its configurations"
+        if algorithm == "CmaEsSampler":
+            if any(parameter.type == "categorical" for parameter in parameters):
+                yield f"algorithm: {algorithm} takes numbers only; take TPESampler or GPSampler"
+            elif sum(parameter.min != parameter.max for parameter in parameters) < 2:
+                yield f"algorithm: {algorithm} needs two parameters at least; take TPESampler or GPSampler"
+        if isinstance(self.algorithm, PopulationAlgorithm):
             names, least = [parameter.name for parameter in parameters], 2 * self.algorithm.population_size
-            own = [
-                name
-                for name in (*names, *self.trial_settings)
-                if any(_overlap(name, setting) for setting in _OF_A_POPULATION)
-            ]
-            measured = [metric for metric in metrics if metric in MEASURES]
-            problems += [
-                (
-                    not set(CHANGING).intersection(names),
-                    f"algorithm: population needs a parameter that may change in training: {', '.join(CHANGING)}",
-                ),
-                (bool(own), f"{', '.join(own)}: a population decides it; members train to training.stopping.epochs"),
-                (
-                    self.max_trial_count < least,
-                    f"max_trial_count: expected at least two generations, {least}, found {self.max_trial_count}",
-                ),
-                (bool(self.steps_per_trial), "steps_per_trial: the steps of a population are epochs; remove it"),
-                (pruned, "early_stopping: a population replaces its worst members; remove it"),
-                (bool(measured), f"objective: {', '.join(measured)} is not measured while a member trains"),
-            ]
-        yield from (message for applies, message in problems if applies)
+            if not set(CHANGING).intersection(names):
+                yield f"algorithm: population needs a parameter that may change in training: {', '.join(CHANGING)}"
+            for name in (*names, *self.trial_settings):
+                if any(_overlap(name, setting) for setting in _OF_A_POPULATION):
+                    yield f"{name}: a population decides it; members train to training.stopping.epochs"
+            if self.max_trial_count < least:
+                yield f"max_trial_count: expected at least two generations, {least}, found {self.max_trial_count}"
+            if self.steps_per_trial:
+                yield "steps_per_trial: the steps of a population are epochs; remove it"
+            if self.early_stopping:
+                yield "early_stopping: a population replaces its worst members; remove it"
+            if measured:
+                yield f"objective: {measured} is not measured while a member trains"
 
 
 class CommandSearchSpec(ExperimentSpec):
@@ -611,7 +514,7 @@ class CommandSearchSpec(ExperimentSpec):
         if self.early_stopping and not self.steps_per_trial:
             yield "early_stopping: it needs steps_per_trial, how often a whole trial prints the objective"
         if self.algorithm.name == "population":
-            yield "algorithm: a population continues Gatehouse's own trainings; take tpe, gp or cmaes"
+            yield "algorithm: a population continues Gatehouse's own trainings; take one of Optuna's samplers"
         yield from super()._setting_problems()
 
 

@@ -5,7 +5,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationInfo, field_validator
@@ -23,7 +22,7 @@ from gatehouse.tracking.provenance import cost_here
 from gatehouse.training.spec import TrainSpec, own_metric, own_names, settings_of
 from gatehouse.tuning.configuration import configured, infeasible, steps_of
 from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
-from gatehouse.tuning.trial import TrialData, words
+from gatehouse.tuning.trial import words
 
 if TYPE_CHECKING:
     from gatehouse.tuning.controller import Experiment
@@ -49,9 +48,9 @@ class TuneRequest(StageModel):
         return spec.aimed_at(own_metric(info.data["base"])) if "base" in info.data else spec
 
     @property
-    def data(self) -> TrialData:
-        """The data of every trial."""
-        return TrialData(self.split, self.transformation)
+    def data(self) -> dict[str, str]:
+        """References of the data of every trial."""
+        return {"split": self.split, "transformation": self.transformation}
 
 
 def hourly_price(spec: Mapping[str, Any]) -> float | None:
@@ -116,16 +115,9 @@ def tune(request: TuneRequest, store: ArtifactStore) -> TuneResult:
         raise ConfigurationError(f"The search space does not fit the training:{''.join(problems)}")
     name, steps, key = request.model_name, steps_of(spec, request.base), study_key(request)
     trials = TrainingTrials(store, request.data, name, request.base, spec, request.seed)
-    experiment, result, summary = _experiment(
-        store, tune, request, key, trials, name, steps, base=identity_of(request.base)
-    )
-    tuned = TuneResult(
-        experiment=experiment,
-        best=canonical_json(settings_of(configured(request.base, result.settings | {"seed": request.seed}))),
-        summary=summary,
-        ended=result.ended,
-        provisional_trials=len(result.provisional),
-    )
+    result, fields = _experiment(store, tune, request, key, trials, name, steps, base=identity_of(request.base))
+    best = configured(request.base, result.settings | {"seed": request.seed})
+    tuned = TuneResult(best=canonical_json(settings_of(best)), **fields)
     for trial in () if tuned.provisional else result.trials:
         if trial.job and (trial.state == "failed" or spec.algorithm.name == "population"):
             forget_job(store, trial.job)
@@ -163,15 +155,9 @@ def search(request: SearchRequest, store: ArtifactStore) -> SearchResult:
     key = search.key(request.model_copy(update={"spec": spec.endless}))
     trials, steps = CommandTrials(store, key, request, spec), spec.steps_per_trial or 1
     about = {"trial": identity_of(request.command), "inputs": request.inputs}
-    experiment, result, summary = _experiment(store, search, request, key, trials, request.name, steps, **about)
-    searched = SearchResult(
-        experiment=experiment,
-        best=canonical_json(result.settings),
-        value=result.best.values[spec.objective[0].metric],
-        summary=summary,
-        ended=result.ended,
-        provisional_trials=len(result.provisional),
-    )
+    result, fields = _experiment(store, search, request, key, trials, request.name, steps, **about)
+    value = result.best.values[spec.objective[0].metric]
+    searched = SearchResult(best=canonical_json(result.settings), value=value, **fields)
     for trial in () if searched.provisional else result.trials:
         trials.forget(trial.number)
     return searched
@@ -186,8 +172,8 @@ def _experiment(
     name: str,
     steps: int,
     **configuration: Any,
-) -> "tuple[str, Experiment, str]":
-    """Run the experiment of a request, or go on with it, and publish it: its reference, its result, and a summary.
+) -> "tuple[Experiment, dict[str, Any]]":
+    """Run the experiment of a request, or go on with it, and publish it: its result, and what the stage says of it.
 
     `key` identifies the study, `steps` are those of a whole trial, and `configuration` is told in the artifact.
     """
@@ -222,7 +208,7 @@ def _experiment(
     }
     origin = {f"warm_start.{index}": reference for index, reference in enumerate(spec.warm_start)}
     if isinstance(request, TuneRequest):
-        origin |= {"training_set": divided_set(store, request.split), **asdict(request.data)}
+        origin |= {"training_set": divided_set(store, request.split), **request.data}
     published = store.publish(
         "experiments",
         name,
@@ -239,7 +225,6 @@ def _experiment(
             "ended": result.ended,
         },
     )
-    experiment = str(published)
     measured: dict[str, object] = {
         "stage": stage.name,
         "began": began,
@@ -247,15 +232,11 @@ def _experiment(
         "study": key,
         "jobs": {str(trial.number): trial.job for trial in result.trials if trial.job},
         "failed": {str(trial.number): trial.message for trial in result.trials if trial.message},
-        "trial_seconds": {str(number): round(seconds, 3) for number, seconds in result.seconds.items()},
+        "trial_seconds": {str(trial.number): round(trial.seconds, 3) for trial in result.trials},
     }
-    store.append(f"measurements/{experiment}", measured)
-    names = dict.fromkeys(parameter.name for parameter in spec.parameters)  # A journal does not keep their order.
-    values = [(name, best.parameters[name]) for name in names if name in best.parameters]
-    chosen = ", ".join(
-        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in values
-    )
-    summary = f"trial {best.number}: {words(best.values)} ({chosen})"
+    store.append(f"measurements/{published}", measured)
+    names = [parameter.name for parameter in spec.parameters if parameter.is_open(best.parameters)]
+    summary = f"trial {best.number}: {words(best.values)} ({words({name: best.parameters[name] for name in names})})"
     if result.provisional:
         reasons = ", ".join(dict.fromkeys(trial.reason for trial in result.provisional))
         why = (
@@ -264,7 +245,8 @@ def _experiment(
         )
         Attempt(store, f"{stage.name}:provisional").warn(f"The experiment is {why}.")
         summary = f"{summary}; {why}"
-    return experiment, result, summary
+    said = {"experiment": str(published), "summary": summary, "ended": result.ended}
+    return result, said | {"provisional_trials": len(result.provisional)}
 
 
 def study_key(request: TuneRequest) -> str:

@@ -3,6 +3,7 @@
 import gc
 import logging
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -15,16 +16,18 @@ from optuna.trial import TrialState
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.journal import ControllerLease, StoreJournal, is_controlled
+from gatehouse.tuning.journal import ControllerLease, StoreJournal, silent_seconds
 from gatehouse.tuning.population import Population
-from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.storage import STORAGE, database
-from gatehouse.tuning.suggestion import internal, outside, pruner_of, sampler_of, step_of, suggested
+from gatehouse.tuning.samplers import internal, pruner_of, sampler_of, step_of, suggested
+from gatehouse.tuning.spec import ExperimentSpec, PopulationAlgorithm
 from gatehouse.tuning.trial import Trial
 
 logger = logging.getLogger(__name__)
 
-_TRIAL, _ENDED, _TOOK, _BEGUN, _PRUNED = (f"gatehouse:{key}" for key in ("trial", "ended", "took", "begun", "pruned"))
+STORAGE = "GATEHOUSE_TUNING_STORAGE"
+"""Environment variable with the URL of a database for studies; empty for the artifact store."""
+
+_TRIAL, _QUEUED = "gatehouse:trial", "gatehouse:queued"
 _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 
@@ -38,7 +41,6 @@ class ExperimentStudy:
     Attributes:
         name: Name of the study; hyperband divides trials into brackets by it.
         elapsed: Seconds of the experiment when the last trial ended, by the clocks of its controllers.
-        waiting: Numbers of the provisional trials of earlier controllers, which `again` has not taken yet.
     """
 
     spec: ExperimentSpec
@@ -48,41 +50,26 @@ class ExperimentStudy:
     storage: optuna.storages.BaseStorage = field(default_factory=optuna.storages.InMemoryStorage)
     flush: Callable[[], None] = lambda: None
     warm: tuple[dict[str, Any], ...] = ()
-    trials: list[Trial] = field(default_factory=list)
-    seconds: dict[int, float] = field(default_factory=dict)
-    elapsed: float = 0.0
-    waiting: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.optuna = self._opened()
-        self._single = len(self.spec.objective) == 1
         algorithm = self.spec.algorithm
-        self.population = (
-            Population(algorithm, self.spec, self.seed, self.steps, self.warm)
-            if algorithm.name == "population"
-            else None
-        )
-        if self.population and any(map(_is_provisional, self.optuna.get_trials(deepcopy=False))):
-            # Later generations follow from how such a member ended. Their models come from the memo of training.
+        self.population = Population(algorithm, self.steps) if isinstance(algorithm, PopulationAlgorithm) else None
+        self.optuna = self._opened()
+        self.trials = _read(self.optuna)
+        if self.population and not all(
+            trial.ended for trial in self.trials[: self.population.first(len(self.trials) - 1)]
+        ):
+            # A later generation follows from how such a member ended. Their models come from the memo of training.
             optuna.delete_study(study_name=self.name, storage=self.storage)
-            self.optuna = self._opened()
-        self._ids: dict[int, int] = {}
-        self._begun = -1
-        """Number of the last trial that the storage has begun."""
-        if _BEGUN not in self.optuna.user_attrs:  # The configurations to try first are put into the queue once.
+            self.optuna, self.trials = self._opened(), []
+        if _QUEUED not in self.optuna.user_attrs:
             queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
             for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
                 self.optuna.enqueue_trial(chosen)
-            self.optuna.set_user_attr(_BEGUN, True)
-        for frozen in self.optuna.get_trials(deepcopy=False):
-            if frozen.state != TrialState.WAITING:
-                self._begun = frozen.number
-                if trial := _read(frozen):  # Trials without a suggestion come only after these.
-                    self.trials.append(trial)
-                    self.seconds[frozen.number], elapsed = frozen.user_attrs.get(_TOOK, (0.0, 0.0))
-                    self.elapsed = max(self.elapsed, elapsed)
-                    if trial.provisional:
-                        self.waiting.append(trial.number)
+            self.optuna.set_user_attr(_QUEUED, True)
+        begun = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        self._begun = {frozen.number for frozen in begun}
+        self.elapsed = max((trial.elapsed for trial in self.trials), default=0.0)
         self.flush()
 
     def _opened(self) -> optuna.Study:
@@ -94,17 +81,24 @@ class ExperimentStudy:
             load_if_exists=True,
         )
 
-    def _id_of(self, number: int) -> int:
-        """The id of a trial in the storage."""
-        if number not in self._ids:
-            study = self.storage.get_study_id_from_name(self.name)
-            self._ids[number] = self.storage.get_trial_id_from_study_id_trial_number(study, number)
-        return self._ids[number]
+    def _id(self, number: int) -> int:
+        study = self.storage.get_study_id_from_name(self.name)
+        return self.storage.get_trial_id_from_study_id_trial_number(study, number)
+
+    def _optuna_trial(self, number: int) -> optuna.Trial:
+        return optuna.Trial(self.optuna, self._id(number))
 
     @property
-    def running(self) -> list[Trial]:
-        """The trials that have not ended."""
-        return [trial for trial in self.trials if not trial.ended]
+    def front(self) -> list[Trial]:
+        """The feasible trials that no feasible trial dominates; with one objective, those with the best value."""
+        return [self.trials[frozen.number] for frozen in self.optuna.best_trials]
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the next trial can be suggested: in a population, the generation before must have ended."""
+        if self.population is None:
+            return True
+        return all(trial.ended for trial in self.trials[: self.population.first(len(self.trials))])
 
     def training(self, trial: Trial) -> dict[str, Any]:
         """The settings of training that a trial replaces, by dotted name."""
@@ -115,7 +109,7 @@ class ExperimentStudy:
         return {} if self.population is None else {"stopping.epochs": self.population.end(trial.number)}
 
     def step_of(self, done: int, total: int) -> int:
-        """The step that a trial has reached: in a population the epoch, else as `pruning.step_of`."""
+        """The step that a trial has reached: in a population the epoch, else as `samplers.step_of`."""
         return step_of(done, total, self.steps) if self.population is None else done
 
     def steps_of(self, trial: Trial) -> int:
@@ -130,88 +124,70 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        optuna_trial: optuna.Trial | None = None
-        if self._begun < number:
-            optuna_trial = self.optuna.ask()
-            self._begun = optuna_trial.number
-        if optuna_trial is None or optuna_trial.number != number:
-            # The storage has begun it, with no suggestion or part of one.
-            optuna_trial = optuna.Trial(self.optuna, self._id_of(number))
-        parent, chosen = self.population.suggested(number, self.trials) if self.population else (None, None)
-        chosen = suggested(self.spec, optuna_trial) if chosen is None else chosen
-        optuna_trial.set_user_attr(_TRIAL, {"parameters": chosen, "beside": list(beside), "parent": parent})
+        # The storage has begun it, with no suggestion or part of one, where an earlier controller was killed here.
+        optuna_trial = self._optuna_trial(number) if number in self._begun else self.optuna.ask()
+        chosen = suggested(self.spec, optuna_trial)
+        parent = getattr(self.optuna.sampler, "parent", None)
         self.trials.append(Trial(number, "running", chosen, beside=beside, parent=parent))
+        self._record(self.trials[-1], optuna_trial)
         self.flush()
         return self.trials[-1]
 
-    def again(self) -> Trial:
-        """Take the first provisional trial of an earlier controller, which runs again from where it was."""
-        number = self.waiting.pop(0)
-        self.storage.set_trial_user_attr(self._id_of(number), _ENDED, None)
-        self.trials[number] = replace(
-            self.trials[number], state="running", reason="", message="", job="", provisional=False
-        )
-        self.flush()
-        return self.trials[number]
+    def _record(self, trial: Trial, optuna_trial: optuna.Trial) -> None:
+        self.trials[trial.number] = trial
+        optuna_trial.set_user_attr(_TRIAL, asdict(trial) | {"intermediate": []})
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """Record the objective of a trial at a step, each step once; returns whether the trial stops early."""
+        """Record the objective of a trial at a step, each step once; returns whether the trial stops early.
+
+        The decision to stop a trial is recorded as its reason, because pruners judge a step once.
+        """
         trial = self.trials[number]
         if trial.intermediate and step <= trial.intermediate[-1][0]:
             return False
         self.trials[number] = replace(trial, intermediate=(*trial.intermediate, (step, value)))
-        if not self._single:
+        self.storage.set_trial_intermediate_value(self._id(number), step, value)
+        optuna_trial = self._optuna_trial(number)
+        if len(self.spec.objective) > 1 or step == self.steps or not optuna_trial.should_prune():
             return False
-        self.storage.set_trial_intermediate_value(self._id_of(number), step, value)
-        identity = self._id_of(number)
-        if step == self.steps or not self.optuna.pruner.prune(self.optuna, self.storage.get_trial(identity)):
-            return False
-        self.storage.set_trial_user_attr(identity, _PRUNED, step)  # Pruners judge a step once.
+        self._record(replace(self.trials[number], reason=f"pruned at step {step} of {self.steps}"), optuna_trial)
         return True
-
-    def pruned_at(self, number: int) -> int | None:
-        """The step at which a pruner decided to stop a running trial; None if it continues."""
-        return self.storage.get_trial(self._id_of(number)).user_attrs.get(_PRUNED)
 
     def end(self, trial: Trial, seconds: float = 0.0, elapsed: float = 0.0) -> Trial:
         """Record how a trial ended, with its duration and that of the experiment in seconds.
 
-        For the sampler a provisional trial is still running, so that the next controller can go on with it.
+        A provisional trial is recorded as one that still runs, so the next controller continues it, as it continues the
+        trials of a controller that died.
         """
-        succeeded, identity = trial.state == "succeeded", self._id_of(trial.number)
+        succeeded, optuna_trial = trial.state == "succeeded", self._optuna_trial(trial.number)
         measured, violations = trial.metrics | trial.measures, []
         for index, constraint in enumerate(self.spec.constraints if succeeded else ()):
             value = measured.get(constraint.measure, math.inf if constraint.at_most is not None else -math.inf)
             violations.append(constraint.violation(value))
-            optuna.Trial(self.optuna, identity).set_constraint(f"{index}:{constraint.measure}", violations[-1])
-        ended = replace(trial, feasible=succeeded and all(violation <= 0 for violation in violations))
-        self.storage.set_trial_user_attr(identity, _ENDED, asdict(ended))
-        took = self.seconds.get(trial.number, 0.0) + seconds
-        self.storage.set_trial_user_attr(identity, _TOOK, [took, elapsed])
-        self.seconds[trial.number], self.elapsed = took, max(self.elapsed, elapsed)
-        if not ended.provisional:
+            optuna_trial.set_constraint(f"{index}:{constraint.measure}", violations[-1])
+        feasible = succeeded and all(violation <= 0 for violation in violations)
+        trial = replace(trial, feasible=feasible, seconds=trial.seconds + seconds, elapsed=elapsed)
+        self.elapsed = max(self.elapsed, elapsed)
+        if trial.provisional:
+            unfinished = replace(trial, state="running", reason="", message="", job="", provisional=False)
+            self._record(unfinished, optuna_trial)
+            self.trials[trial.number] = trial
+        else:
+            self._record(trial, optuna_trial)
             self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
-            values = [ended.values[objective.metric] for objective in self.spec.objective] if succeeded else None
-            self.optuna.tell(trial.number, values, state=_STATES.get(ended.state, TrialState.FAIL))
-        self.trials[trial.number] = ended
+            values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
+            self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))
         self.flush()
-        return ended
+        return trial
 
 
-def _read(frozen: optuna.trial.FrozenTrial) -> Trial | None:
-    """A trial of a study; None if its suggestion is incomplete."""
-    if frozen.state.is_finished() or _is_provisional(frozen):
-        return Trial.from_json(frozen.user_attrs[_ENDED])
-    if (stored := frozen.user_attrs.get(_TRIAL)) is None:
-        return None
-    steps, beside = tuple(sorted(frozen.intermediate_values.items())), tuple(stored["beside"])
-    return Trial(
-        frozen.number, "running", stored["parameters"], intermediate=steps, beside=beside, parent=stored["parent"]
-    )
-
-
-def _is_provisional(frozen: optuna.trial.FrozenTrial) -> bool:
-    return bool((frozen.user_attrs.get(_ENDED) or {}).get("provisional"))
+def _read(study: optuna.Study) -> list[Trial]:
+    """The trials of a study that have a suggestion; only the last ones may have none."""
+    return [
+        Trial.from_json(frozen.user_attrs[_TRIAL] | {"intermediate": sorted(frozen.intermediate_values.items())})
+        for frozen in study.get_trials(deepcopy=False)
+        if _TRIAL in frozen.user_attrs
+    ]
 
 
 @contextmanager
@@ -224,37 +200,37 @@ def opened_study(
 
     Raises:
         SecondControllerError: if the experiment has a controller.
-        StoreError: if the database, or its proxy, does not answer.
+        StoreError: if the database does not answer.
     """
-    with ControllerLease(objects, key) as lease:
+    with ControllerLease(objects, key):
         if spec.resume_policy == "never":
-            yield ExperimentStudy(spec, seed, steps, key, flush=lease.require, warm=warm)
-        elif (stored := database()) is not None:
-            import grpc
-            from optuna.exceptions import StorageInternalError
-
-            try:
-                yield ExperimentStudy(spec, seed, steps, key, stored, lease.require, warm)
-            except (grpc.RpcError, StorageInternalError) as error:
-                raise StoreError(f"{STORAGE}: the database of studies failed: {type(error).__name__}") from None
-        else:
-            with _uncollected():
-                storage = JournalStorage(journal := StoreJournal(objects, key))
-
-            def flush() -> None:
-                lease.require()
-                journal.flush()
-
+            yield ExperimentStudy(spec, seed, steps, key, warm=warm)
+            return
+        storage, flush = _storage(objects, key)
+        try:
             yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
+        except optuna.exceptions.StorageInternalError as error:
+            raise StoreError(f"{STORAGE}: the database of studies failed: {type(error).__name__}") from None
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause Python's garbage collector, which otherwise takes 30 % of the time of reading a long journal."""
+def _storage(objects: ObjectStore, key: str) -> tuple[optuna.storages.BaseStorage, Callable[[], None]]:
+    """The database that `STORAGE` names, or the journal in the store; and what writes it.
+
+    An error shows no URL, as it may hold a password. Raises StoreError if the database cannot be opened.
+    """
+    if url := os.environ.get(STORAGE, "").strip():
+        try:
+            # A connection that broke during a long training is replaced.
+            return optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), lambda: None
+        except Exception as error:  # Drivers raise errors of any class.
+            raise StoreError(
+                f"{STORAGE}: expected the URL of a database that can be opened here: {type(error).__name__}"
+            ) from None
     enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # It takes 30 % of the time of reading a long journal.
     try:
-        yield
+        journal = StoreJournal(objects, key)
+        return JournalStorage(journal), journal.flush
     finally:
         if enabled:
             gc.enable()
@@ -262,13 +238,10 @@ def _uncollected() -> Iterator[None]:
 
 def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:
     """The present trials of an experiment, and its state; without a lease."""
-    with _uncollected():
-        storage: optuna.storages.BaseStorage = database() or JournalStorage(StoreJournal(objects, key))
-        trials: list[Trial] = []
-        with suppress(KeyError):  # There is no such study yet.
-            frozen_trials = optuna.load_study(study_name=key, storage=storage).get_trials(deepcopy=False)
-            trials = [trial for frozen in frozen_trials if (trial := _read(frozen)) is not None]
-    if is_controlled(objects, key):
+    trials: list[Trial] = []
+    with suppress(KeyError):  # There is no such study yet.
+        trials = _read(optuna.load_study(study_name=key, storage=_storage(objects, key)[0]))
+    if silent_seconds(objects, key) is not None:
         return trials, "running"
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"
 
@@ -287,7 +260,14 @@ def best_configurations(store: ArtifactStore, spec: ExperimentSpec) -> tuple[dic
         by_number = {trial["number"]: trial["parameters"] for trial in trials}
         for number in dict.fromkeys([about["best_trial"], *about.get("front", [])]):
             chosen = by_number[number]
-            if wrong := outside(spec, chosen):
+            wrong = [
+                f"{parameter.name} is {chosen[parameter.name]}, expected {parameter.words}"
+                for parameter in spec.parameters
+                if parameter.name in chosen
+                and parameter.is_open(chosen)
+                and parameter.internal(chosen[parameter.name]) is None
+            ]
+            if wrong:
                 logger.warning("warm_start: trial %d of %s is left out: %s", number, reference, "; ".join(wrong))
             elif chosen not in configurations:
                 configurations.append(chosen)

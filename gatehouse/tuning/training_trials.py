@@ -4,7 +4,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,9 +19,8 @@ from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train
 from gatehouse.tuning.configuration import configured
-from gatehouse.tuning.runner import Event, Succeeded, TrialThread, TrialThreads
+from gatehouse.tuning.runner import Ended, RunningTrial, TrialThreads
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.trial import TrialData
 
 _LOCK_SECONDS = 0.05
 """Interval at which a trial that waits for its turn at a job checks whether it is stopped."""
@@ -38,7 +36,13 @@ class TrainingTrials(TrialThreads):
     """
 
     def __init__(
-        self, store: ArtifactStore, data: TrialData, model_name: str, base: TrainSpec, spec: ExperimentSpec, seed: int
+        self,
+        store: ArtifactStore,
+        data: dict[str, str],
+        model_name: str,
+        base: TrainSpec,
+        spec: ExperimentSpec,
+        seed: int,
     ) -> None:
         """Prepare to train models named `<model_name>-trial`; `base` has the settings that are not searched."""
         super().__init__()
@@ -46,7 +50,7 @@ class TrainingTrials(TrialThreads):
         self._base, self._name, self._seed = base, f"{model_name}-trial", seed
         self._jobs: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
-    def ended(self, trial: TrialThread) -> Event:
+    def ended(self, trial: RunningTrial) -> Ended:
         """Train the model of a trial."""
         request = self.request(trial.parameters)
         names, length = measured_metrics(request.spec), length_of(request.spec)
@@ -71,8 +75,8 @@ class TrainingTrials(TrialThreads):
             result = train(request, self.store)
         for row in self.store.read_json(result.model, "history.json"):
             report(row["epoch"], row)  # A model from the memo has reported no epochs.
-        measures = measured(self.store, self.data.split, result.model, self.spec)
-        return Succeeded(trial.number, result.metrics, measures, result.model, trial.job)
+        measures = measured(self.store, self.data["split"], result.model, self.spec)
+        return Ended(trial.number, result.metrics, measures, result.model, trial.job)
 
     def request(self, parameters: dict[str, Any]) -> TrainRequest:
         """The training run of a trial.
@@ -86,7 +90,7 @@ class TrainingTrials(TrialThreads):
             raise ConfigurationError(f"The model cannot be trained with these values together: {problems}") from None
         algorithm = self.spec.algorithm
         segment = algorithm.interval if algorithm.name == "population" else 0
-        return TrainRequest(**asdict(self.data), spec=spec, model_name=self._name, segment=segment)
+        return TrainRequest(**self.data, spec=spec, model_name=self._name, segment=segment)
 
     @contextmanager
     def alone(self, job: str, stop: Stop) -> Iterator[None]:

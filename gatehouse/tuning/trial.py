@@ -7,13 +7,7 @@ from typing import Any, Literal
 State = Literal["running", "succeeded", "early_stopped", "failed", "killed"]
 """States in Katib's terms; `killed` means stopped by the end of the experiment."""
 
-
-@dataclass(frozen=True)
-class TrialData:
-    """References of the data of every trial."""
-
-    split: str
-    transformation: str
+_UNPUBLISHED = ("job", "message", "provisional", "seconds", "elapsed")
 
 
 @dataclass(frozen=True)
@@ -21,9 +15,13 @@ class Trial:
     """One trial.
 
     Attributes:
+        intermediate: The steps at which it reported the objective, each with the value.
+        reason: Why it ended without success, or why it is being stopped.
         beside: Numbers of the earlier trials that were running when it was suggested.
         parent: In a population, number of the trial whose checkpoint it continues; None for a new start.
         provisional: Whether it ended for a reason outside of the experiment: the next run tries it again.
+        seconds: How long its jobs ran.
+        elapsed: Seconds of the experiment at the end of the trial, by the clocks of its controllers.
     """
 
     number: int
@@ -41,6 +39,8 @@ class Trial:
     parent: int | None = None
     message: str = ""
     provisional: bool = False
+    seconds: float = field(default=0.0, compare=False)
+    elapsed: float = field(default=0.0, compare=False)
 
     @property
     def ended(self) -> bool:
@@ -48,11 +48,11 @@ class Trial:
         return self.state != "running"
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as JSON for the artifact: data only."""
-        return {name: value for name, value in asdict(self).items() if name not in ("job", "message", "provisional")}
+        """The trial as JSON for the artifact: what the same search gives again."""
+        return {name: value for name, value in asdict(self).items() if name not in _UNPUBLISHED}
 
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> "Trial":
+    def from_json(cls, body: Mapping[str, Any]) -> "Trial":
         """The trial from the fields in `body`, as `asdict` or `to_json` wrote them."""
         intermediate = tuple((int(step), float(value)) for step, value in body["intermediate"])
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})

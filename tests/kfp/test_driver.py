@@ -26,12 +26,6 @@ from gatehouse.kfp.driver import _prepare
 
 store = ArtifactStore.open(sys.argv[1])
 pipeline = _prepare("training", store, "")
-try:
-    os.environ["GATEHOUSE_TUNING_STORAGE"] = "oracel://me:pa55word@db/studies"
-    _prepare("training", store, "")
-    refused = ""
-except Exception as error:
-    refused = str(error)
 tasks = {**pipeline.tasks, **pipeline.function.pipeline_spec.root.dag.tasks}
 print(json.dumps({
     "before the driver starts": before,
@@ -39,7 +33,6 @@ print(json.dumps({
     "cluster": loaded("kfp.kubernetes", "gatehouse.project.platforms", "gatehouse.kfp.compilation"),
     "cached": [name for name, task in tasks.items() if task.caching_options.enable_cache],
     "retried": [name for name, task in tasks.items() if task.retry_policy.max_retry_count],
-    "refused": refused.split(", found ")[-1][:40],
     "tasks": sorted(set(tasks) - {"exit-handler-1"}) == sorted({name for name, _, _ in pipeline.plan}),
 }))
 """
@@ -61,7 +54,6 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "cluster": [],
         "cached": [],  # Each task has a stage without memo, or one whose result may be provisional.
         "retried": [],
-        "refused": "oracel://db/studies: NoSuchModuleError: ",
         "tasks": True,
     }
 

@@ -16,7 +16,7 @@ DISTRIBUTIONS = {
     "google": "google-cloud-storage",
     "ruamel": "ruamel-yaml",
 }
-DISTRIBUTIONS |= {"grpc": "grpcio", "mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
+DISTRIBUTIONS |= {"mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
 """Distributions of packages that carriers import, and that no code digest names."""
 
 every_component = pytest.mark.parametrize("component", image_names())

@@ -23,13 +23,14 @@ def about(**changed: Any) -> dict[str, Any]:
     """What `experiment.json` says of an experiment with hyperband over a network and trees."""
     return {
         "objectives": [{"metric": "log_loss", "minimize": True, "goal": None}],
-        "algorithm": {"name": "tpe"},
-        "early_stopping": {"name": "hyperband", "min_resource": 1, "reduction_factor": 3},
+        "algorithm": {"name": "TPESampler", "options": {}},
+        "early_stopping": {"name": "HyperbandPruner", "options": {"min_resource": 1, "reduction_factor": 3}},
         "parameters": PARAMETERS,
         "trial_settings": {"stopping.epochs": 9},
         "steps_per_trial": 9,
         "best_trial": None,
         "front": [],
+        "provisional": [],
         "ended": "max_trial_count",
         "constraints": [],
         "warm_start": [],
@@ -76,6 +77,7 @@ def trials(count: int, seed: int = 0, steps: int = 9) -> list[dict[str, Any]]:
                 "metrics": {},
                 "job": "",
                 "beside": [],
+                "parent": None,
             }
         )
     return result

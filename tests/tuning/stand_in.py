@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
+from gatehouse.launchers.launcher import TrainingFailedError, TrainingTimeoutError
+from gatehouse.tuning.runner import Ended, Event, Reported
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy
 from gatehouse.tuning.trial import Trial
@@ -20,13 +21,13 @@ OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": architecture}} for arch
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2} | OF_TREES
 CONDITIONAL = [ARCHITECTURE, RATE | OF_NETWORKS, RATE | OF_TREES | {"min": 0.02, "max": 0.3}, DEPTH]
 SPACES: dict[str, list[dict[str, Any]]] = {
-    "random": CONDITIONAL,
-    "grid": [BATCH, DROPOUT],
-    "sobol": [RATE, DECAY, BATCH],
-    "tpe": CONDITIONAL,
-    "gp": [RATE, DECAY],
-    "cmaes": [RATE, DECAY],
-    "nsga2": CONDITIONAL,
+    "RandomSampler": CONDITIONAL,
+    "GridSampler": [BATCH, DROPOUT],
+    "QMCSampler": [RATE, DECAY, BATCH],
+    "TPESampler": CONDITIONAL,
+    "GPSampler": [RATE, DECAY],
+    "CmaEsSampler": [RATE, DECAY],
+    "NSGAIISampler": CONDITIONAL,
 }
 """A search space for each algorithm."""
 
@@ -55,7 +56,7 @@ def trained(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
         yield Reported(number, epoch, STEPS, {"log_loss": loss(parameters, epoch)})
     value = loss(parameters, STEPS)
     size = 100.0 * parameters.get("model.max_depth", 3)
-    yield Succeeded(number, {"log_loss": value, "roc_auc": 1 - value}, {"size_bytes": size}, f"model-{number}", "job")
+    yield Ended(number, {"log_loss": value, "roc_auc": 1 - value}, {"size_bytes": size}, f"model-{number}", "job")
 
 
 @dataclass
@@ -90,14 +91,17 @@ class _Handle:
         self.stopped.append(self.number)
 
 
-def failing(
-    *numbers: int, error: str = "TrainingFailedError", retry: bool = False, provisional: bool = False
-) -> Script:
+REFUSED = TrainingFailedError("Training failed: out of memory.", repeats=True)
+LATE = TrainingTimeoutError("Training took too long.")
+"""An error of the settings, and one that says nothing about them."""
+
+
+def failing(*numbers: int, error: Exception = REFUSED) -> Script:
     """A script in which these trials fail."""
 
     def script(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
         if number in numbers:
-            yield Failed(number, error, "Training failed: out of memory.", retry, provisional=provisional)
+            yield Ended(number, error=error)
         else:
             yield from trained(number, parameters)
 

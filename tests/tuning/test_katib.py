@@ -53,17 +53,20 @@ def test_objective_and_counts() -> None:
 @pytest.mark.parametrize(
     ("body", "expected", "left_out"),
     [
-        (algorithm("sobol", random_state="10"), {"name": "sobol"}, ["random_state: 10"]),
+        (algorithm("sobol", random_state="10"), {"name": "QMCSampler", "options": {}}, ["random_state: 10"]),
         (
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30", startup="1"),
-            {"name": "tpe", "multivariate": False, "startup_trials": 5, "candidates": 30},
+            {
+                "name": "TPESampler",
+                "options": {"multivariate": False, "n_startup_trials": 5, "n_ei_candidates": 30},
+            },
             ["startup: 1"],
         ),
-        (algorithm("multivariate-tpe"), {"name": "tpe", "multivariate": True}, []),
-        (algorithm("cmaes", sigma="2"), {"name": "cmaes"}, ["sigma: 2"]),
+        (algorithm("multivariate-tpe"), {"name": "TPESampler", "options": {"multivariate": True}}, []),
+        (algorithm("cmaes", sigma="2"), {"name": "CmaEsSampler", "options": {}}, ["sigma: 2"]),
         (
             algorithm("bayesianoptimization", n_initial_points="7", acq_func="gp_hedge"),
-            {"name": "gp", "startup_trials": 7},
+            {"name": "GPSampler", "options": {"n_startup_trials": 7}},
             ["acq_func: gp_hedge"],
         ),
     ],
@@ -106,3 +109,62 @@ def test_what_is_no_experiment_is_refused() -> None:
     for kind, space in (("categorical", {"list": "ab"}), ("double", {"min": "a", "max": "1"}), ("int", {"max": "1"})):
         with pytest.raises(ConfigurationError, match=r"parameters\.0"):
             parameter(kind, **space)
+
+
+def optimization_job(**changes: Any) -> dict[str, Any]:
+    """The sample of the proposal of Kubeflow's Trainer."""
+    rate = {"logUniform": {"min": "0.0001", "max": "0.1"}}
+    spec = {
+        "objectives": [{"metric": "val_loss", "direction": "Minimize"}],
+        "searchAlgorithm": {"random": {}},
+        "parameters": [
+            {"name": "learning_rate", "searchSpace": rate},
+            {"name": "layers", "searchSpace": {"uniform": {"min": "1", "max": "4", "type": "Int"}}},
+            {"name": "batch_size", "searchSpace": {"categorical": {"choices": ["16", "32", "64"]}}},
+        ],
+        "numTrials": 20,
+        "parallelTrials": 4,
+    }
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "OptimizationJob", "spec": spec | changes}
+
+
+def test_an_optimization_job_is_the_same_search() -> None:
+    same = {
+        "objective": {"metric": "val_loss", "direction": "minimize"},
+        "algorithm": "RandomSampler",
+        "parameters": [
+            {"name": "learning_rate", "type": "double", "min": 0.0001, "max": 0.1, "log": True},
+            {"name": "layers", "type": "int", "min": 1, "max": 4},
+            {"name": "batch_size", "type": "categorical", "choices": ["16", "32", "64"]},
+        ],
+        "max_trial_count": 20,
+        "parallel_trial_count": 4,
+    }
+    command = ["train.py", "{layers}"]
+    assert search_of(optimization_job(), command) == search_of(same, command)
+    spec, _, warnings = search_of(
+        optimization_job(searchAlgorithm={"random": {"seed": 4}}, trainJobTemplate={"spec": {}}, trials=3), []
+    )
+    assert spec == search_of(same, [])[0]
+    places = [warning.removeprefix("experiment.").partition(" is left out")[0] for warning in warnings]
+    assert places == ["trials", "trainJobTemplate", "searchAlgorithm.random.seed"]
+    categorical = optimization_job()["spec"]["parameters"][2:]
+    grid, _, _ = search_of(optimization_job(searchAlgorithm={"grid": {}}, parameters=categorical, numTrials=None), [])
+    assert (grid.algorithm.name, grid.objective[0].metric) == ("GridSampler", "val_loss")
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"searchAlgorithm": {"tpe": {}}}, "searchAlgorithm"),
+        ({"parameters": [{"name": "x", "searchSpace": {"normal": {}}}]}, "parameters x"),
+        ({"parameters": [{"name": "x", "searchSpace": {"uniform": {"min": "0", "max": "1", "type": "A"}}}]}, "type"),
+        ({"parameters": [{"name": "x", "searchSpace": {"uniform": {"min": "2", "max": "1"}}}]}, "parameters"),
+        ({"objectives": []}, "objective"),
+        ({"numTrials": "many"}, "max_trial_count"),
+    ],
+    ids=str,
+)
+def test_an_optimization_job_that_would_be_another_search_is_refused(changes: dict[str, Any], place: str) -> None:
+    with pytest.raises(ConfigurationError, match=place):
+        search_of(optimization_job(**changes), [])

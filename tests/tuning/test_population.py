@@ -9,12 +9,12 @@ import pytest
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.spec import NetworkTraining, beginning, changed
 from gatehouse.tuning.controller import Controller, Experiment, ExperimentFailedError
-from gatehouse.tuning.runner import Event, Failed, Reported, Succeeded
+from gatehouse.tuning.runner import Ended, Event, Reported
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import ExperimentStudy, opened_study
 from gatehouse.tuning.trial import Trial
 from tests.training.specs import network
-from tests.tuning.stand_in import DROPOUT, RATE, Script, Scripted, experiment, replay
+from tests.tuning.stand_in import DROPOUT, RATE, REFUSED, Script, Scripted, experiment, replay
 from tests.tuning.test_controller import Interrupted, Killed, Threaded, _Inbox
 
 EPOCHS, SIZE = 5, 6
@@ -41,7 +41,7 @@ def trained(number: int, settings: dict[str, Any]) -> Iterator[Event]:
         left *= 0.4 + 0.8 * min(1.0, abs(math.log10(spec.optimizer.at(epoch).learning_rate / 0.1 ** (1 + epoch / 2))))
         losses.append(left)
         yield Reported(number, epoch + 1, spec.stopping.epochs, {"log_loss": left})
-    yield Succeeded(number, {"log_loss": min(losses)}, {"size_bytes": 1.0}, f"model-{number}", f"job-{number}")
+    yield Ended(number, {"log_loss": min(losses)}, {"size_bytes": 1.0}, f"model-{number}", f"job-{number}")
 
 
 def run(spec: ExperimentSpec, runner: Any = None, **fields: Any) -> Experiment:
@@ -110,7 +110,7 @@ def test_a_population_is_the_same_at_any_parallelism_and_with_any_interruption(s
 def failing(*numbers: int) -> Script:
     def script(number: int, settings: dict[str, Any]) -> Iterator[Event]:
         if number in numbers:
-            yield Failed(number, "OutOfMemoryError", "There is no memory left.")
+            yield Ended(number, error=REFUSED)
         else:
             yield from trained(number, settings)
 
@@ -144,7 +144,7 @@ def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -
         ({"trial_settings": {"optimizer.schedule": "linear"}}, "optimizer.schedule: a population decides it"),
         ({"max_trial_count": 2 * SIZE - 1}, "at least two generations, 12, found 11"),
         ({"steps_per_trial": 4}, "the steps of a population are epochs"),
-        ({"early_stopping": "median"}, "a population replaces its worst members"),
+        ({"early_stopping": "MedianPruner"}, "a population replaces its worst members"),
         ({"objective": "size_bytes"}, "size_bytes is not measured while a member trains"),
         ({"objective": ["log_loss", "roc_auc"]}, "population takes one objective"),
         ({"algorithm": {"quantile": 0.6}}, "less than or equal to 0.5"),

@@ -13,7 +13,6 @@ RATE = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max":
 ARCHITECTURE = {"name": "model.architecture", "type": "categorical", "choices": ["tabular_mlp", "xgboost"]}
 OF_TREES, OF_NETWORKS = ({"when": {"model.architecture": name}} for name in ("xgboost", "tabular_mlp"))
 DEPTH = {"name": "model.max_depth", "type": "int", "min": 3, "max": 9, "step": 2}
-BINS = {"name": "model.bins", "type": "categorical", "choices": [64]}
 BATCH = {"name": "data.batch_size", "type": "categorical", "choices": [64, 32, 64]}
 NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"}})
 
@@ -33,27 +32,31 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
         ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
         ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
-        ({"parameters": [RATE | OF_TREES]}, "when: there is no parameter model.architecture"),
         ({"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]}, "is never forest"),
         ({"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]}, "has no list of values"),
-        (
-            {"parameters": [DEPTH | {"when": {"model.bins": 64}}, BINS | {"when": {"model.max_depth": 3}}]},
-            "in a circle",
-        ),
+        ({"parameters": [RATE | OF_TREES, ARCHITECTURE]}, "when: there is no parameter model.architecture before it"),
+        ({"parameters": [RATE], "algorithm": {"name": "TPESampler", "n_startup_trials": "x"}}, "valid integer"),
+        ({"parameters": [RATE], "early_stopping": "PercentilePruner"}, "percentile: Field required"),
         ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
         ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
         ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
-        ({"parameters": [RATE], "algorithm": {"name": "random", "startup_trials": 3}}, "startup_trials"),
-        ({"parameters": [RATE], "algorithm": "grid"}, "grid needs parameters with a list of values"),
-        ({"parameters": [RATE], "algorithm": "cmaes"}, "cmaes needs two parameters"),
-        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "cmaes"}, "cmaes takes numbers only"),
-        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "sobol"}, "sobol takes no conditions"),
-        ({"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "gp"}, "gp takes one objective"),
+        ({"parameters": [RATE], "algorithm": {"name": "RandomSampler", "n_startup_trials": 3}}, "n_startup_trials"),
+        ({"parameters": [RATE], "algorithm": "GridSampler"}, "GridSampler needs parameters with a list of values"),
+        ({"parameters": [RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler needs two parameters"),
+        ({"parameters": [ARCHITECTURE, RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler takes numbers only"),
+        ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "QMCSampler"}, "QMCSampler takes no conditions"),
         (
-            {"parameters": [RATE], "objective": ["brier", "size_bytes"], "early_stopping": "median"},
+            {"parameters": [RATE], "objective": ["log_loss", "roc_auc"], "algorithm": "GPSampler"},
+            "GPSampler takes one objective",
+        ),
+        (
+            {"parameters": [RATE], "objective": ["brier", "size_bytes"], "early_stopping": "MedianPruner"},
             "one objective only",
         ),
-        ({"parameters": [RATE], "objective": "size_bytes", "early_stopping": "median"}, "at the end of a trial only"),
+        (
+            {"parameters": [RATE], "objective": "size_bytes", "early_stopping": "MedianPruner"},
+            "at the end of a trial only",
+        ),
         ({"parameters": [BATCH]}, "choices: expected each value once, found again 64"),
         ({"parameters": [RATE], "warm_start": ["flights"]}, "warm_start: expected references experiments/.*'flights'"),
         ({"parameters": [RATE], "constraints": [{"measure": "size_bytes"}]}, "one of at_most and at_least"),
@@ -94,10 +97,9 @@ def test_trial_settings_that_the_model_cannot_take_is_told() -> None:
 
 def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> None:
     spec = ExperimentSpec.model_validate(
-        {"parameters": [RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES, ARCHITECTURE]}
+        {"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE | OF_NETWORKS, DEPTH | OF_TREES]}
     )
     rate, depth, architecture = "optimizer.learning_rate", "model.max_depth", "model.architecture"
-    assert [parameter.name for parameter in spec.ordered] == [architecture, rate, rate, depth]
     conditional = {f"{rate} when {architecture} is {name}" for name in ("xgboost", "tabular_mlp")}
     assert {spec.label(parameter) for parameter in spec.parameters} == {*conditional, depth, architecture}
     assert not infeasible(spec, NETWORK) and not infeasible(spec, TREES)
@@ -142,7 +144,10 @@ def test_a_whole_trial_has_as_many_steps_as_its_network_has_epochs(
 
 def test_objectives_and_constraints_that_are_not_measured_are_told() -> None:
     limits = [{"measure": "size_bytes", "at_most": 9}, {"measure": "ece", "at_most": 0.1}]
-    objectives = {"objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"], "algorithm": "nsga2"}
+    objectives = {
+        "objective": [{"metric": "log_loss", "goal": 0.5}, "brier", "latency_ms"],
+        "algorithm": "NSGAIISampler",
+    }
     spec = ExperimentSpec.model_validate({"parameters": [RATE], "constraints": limits} | objectives)
     assert [where for where, *_ in infeasible(spec, NETWORK)] == [("objective", 1), ("constraints", 1, "measure")]
     assert spec.objective[0].is_reached(0.4) and not spec.objective[0].is_reached(0.6)

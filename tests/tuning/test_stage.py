@@ -215,7 +215,7 @@ def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_th
         raise stopped()
 
     _simulate(monkeypatch, train)
-    changes = {"early_stopping": {"name": "patience", "patience": 1}, "trial_settings": {}, "max_trial_count": 2}
+    changes = {"early_stopping": {"name": "PatientPruner", "patience": 1}, "trial_settings": {}, "max_trial_count": 2}
     space = ExperimentSpec.model_validate(SPACE.model_dump() | changes)
     result = tune.function(_request(store, space), store)
     assert [trial["state"] for trial in _trials(store, result.experiment)] == ["succeeded", "early_stopped"]

@@ -12,6 +12,7 @@ from gatehouse.launchers.launcher import (
     EvictedError,
     ImagePullError,
     TrainingFailedError,
+    TrainingStoppedError,
     TrainingTimeoutError,
     stop_here,
     stopped,
@@ -22,11 +23,9 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult
 from gatehouse.training.transformation import FeatureError
 from gatehouse.tuning import training_trials
-from gatehouse.tuning.journal import SecondControllerError
-from gatehouse.tuning.runner import Broken, Event, Failed, Reported, Stopped, Succeeded
+from gatehouse.tuning.runner import FATAL, TEMPORARY, Ended, Event, Reported, is_outside
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.training_trials import TrainingTrials, measured
-from gatehouse.tuning.trial import TrialData
 from tests.conftest import Once
 from tests.training.specs import network
 from tests.training.synthetic import fitted_data
@@ -45,7 +44,9 @@ BASE = network(hidden=(8,), epochs=9, batch_size=128)
 
 
 def _trials(store: ArtifactStore, spec: ExperimentSpec = SPEC) -> TrainingTrials:
-    return TrainingTrials(store, TrialData(*fitted_data(store)), "flights", BASE, spec, 11)
+    return TrainingTrials(
+        store, dict(zip(("split", "transformation"), fitted_data(store), strict=True)), "flights", BASE, spec, 11
+    )
 
 
 def _until_ended(events: "queue.SimpleQueue[Event]", trials: int) -> list[Event]:
@@ -70,47 +71,49 @@ def test_a_stopped_trial_leaves_its_epochs_to_the_next_of_its_configuration(
         trials.start(2, {RATE: 0.01}, outcome.put)
         from_memo = _until_ended(outcome, 1)
     assert [(event.number, event.done, event.total) for event in before] == [(0, 1, 3), (0, 2, 3)]
-    assert after[0] == Stopped(0, trials_job := after[0].job) and trials_job
+    assert isinstance(after[0], Ended) and isinstance(after[0].error, TrainingStoppedError)
+    assert after[0].number == 0 and (trials_job := after[0].job)
     reported = [event for event in after if isinstance(event, Reported)]
     assert [(event.number, event.done) for event in reported] == [(1, 1), (1, 2), (1, 3)]
     assert [event.values for event in reported[:2]] == [event.values for event in before]
     ended = after[-1]
-    assert isinstance(ended, Succeeded) and (ended.number, ended.job, ended.measures) == (1, trials_job, {})
+    assert isinstance(ended, Ended) and (ended.number, ended.job, ended.measures) == (1, trials_job, {})
     assert ended.values == min((event.values for event in reported), key=lambda values: values["log_loss"])
     assert store.manifest(ended.model).name == "flights-trial"
     (key,) = store.objects.list(f"measurements/{ended.model}")
     assert any("Resumed from checkpoint" in line for line in json.loads(store.objects.get_bytes(key))["log"])
     assert [event.values for event in from_memo[:-1]] == [event.values for event in reported]
-    assert from_memo[-1] == Succeeded(2, ended.values, {}, ended.model, ended.job)
+    assert from_memo[-1] == Ended(2, ended.values, {}, ended.model, ended.job)
     kinds = [event.event for _, event in events(store, "run-1") if event.event != "started"]
     assert sorted(kinds) == ["finished", "finished", "hit", "stopped"], "a transformation and one training"
 
 
 @pytest.mark.parametrize(
-    ("error", "retry", "provisional"),
+    ("error", "temporary", "outside"),
     [
-        (TrainingFailedError(f"{MESSAGE}\nlog of process 4711", repeats=True), False, False),
-        (TrainingFailedError(f"{MESSAGE}\nlog of process 4711"), False, True),
+        (TrainingFailedError(MESSAGE, repeats=True), False, False),
+        (TrainingFailedError(MESSAGE), False, True),
         (TrainingTimeoutError(MESSAGE), False, True),
         (ImagePullError(MESSAGE), False, True),
-        (OutOfMemoryError(f"{MESSAGE}\n"), False, True),
+        (OutOfMemoryError(MESSAGE), False, True),
         (OSError(MESSAGE), False, True),
         (FeatureError(MESSAGE), False, False),
         (MissingArtifactError(MESSAGE), False, True),
         (ZeroDivisionError(MESSAGE), False, False),
         (EvictedError(MESSAGE), True, True),
         (RepeatedError(MESSAGE, "TrainingFailedError", 1), False, False),
-        (StoreError(MESSAGE), None, None),
-        (SecondControllerError(MESSAGE), None, None),
     ],
 )
-def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
-    store: ArtifactStore,
-    monkeypatch: pytest.MonkeyPatch,
-    error: Exception,
-    retry: bool | None,
-    provisional: bool | None,
+def test_an_error_of_training_says_whether_another_attempt_may_help(
+    error: Exception, temporary: bool, outside: bool
 ) -> None:
+    assert (isinstance(error, TEMPORARY), is_outside(error)) == (temporary, outside)
+    assert not isinstance(error, FATAL)
+
+
+def test_the_error_of_a_training_ends_its_trial(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StoreError(MESSAGE)
+
     def fail(*_: object) -> TrainResult:
         raise error
 
@@ -119,13 +122,7 @@ def test_an_error_of_training_is_told_with_whether_another_attempt_may_help(
     with _trials(store) as trials:
         trials.start(4, {RATE: 0.01}, reported.put)
         (event,) = _until_ended(reported, 1)
-    if retry is None:  # No trial can train then.
-        assert event == Broken(4, error)
-        return
-    assert isinstance(event, Failed) and event.job
-    name = error.name if isinstance(error, RepeatedError) else type(error).__name__
-    assert (event.number, event.error, event.retry, event.provisional) == (4, name, retry, provisional)
-    assert event.message == MESSAGE
+    assert isinstance(event, Ended) and event == Ended(4, job=event.job, error=error) and event.job
 
 
 def test_an_experiment_that_is_told_to_end_stops_what_runs(
@@ -171,7 +168,7 @@ def test_what_a_constraint_or_an_objective_asks_for_is_measured_and_nothing_else
     (weights,) = (file for file in store.manifest(result.model).files if file.path == "weights.safetensors")
     size = {"constraints": [{"measure": "size_bytes", "at_most": 1}], "parameters": PARAMETERS}
     assert measured(store, split, result.model, ExperimentSpec.model_validate(size)) == {"size_bytes": weights.bytes}
-    latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "random", "parameters": PARAMETERS}
+    latency = {"objective": ["log_loss", "latency_ms"], "algorithm": "RandomSampler", "parameters": PARAMETERS}
     actual = measured(store, split, result.model, ExperimentSpec.model_validate(latency))
     assert set(actual) == {"latency_ms", "latency_p99_ms"} and 0 < actual["latency_ms"] <= actual["latency_p99_ms"]
     assert measured(store, split, result.model, ExperimentSpec.model_validate({"parameters": PARAMETERS})) == {}

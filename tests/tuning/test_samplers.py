@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller
+from gatehouse.tuning.samplers import step_of
 from gatehouse.tuning.study import ExperimentStudy, opened_study
-from gatehouse.tuning.suggestion import step_of
 from tests.tuning.stand_in import CONDITIONAL, SPACES, STEPS, Scripted, experiment
 
 
 def test_only_open_parameters_are_suggested_and_all_of_them() -> None:
-    spec = experiment(parameters=CONDITIONAL, max_trial_count=30, algorithm="random")
+    spec = experiment(parameters=CONDITIONAL, max_trial_count=30, algorithm="RandomSampler")
     done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
     shapes = {trial.parameters["model.architecture"]: set(trial.parameters) for trial in done.trials}
     common = {"model.architecture", "optimizer.learning_rate"}
@@ -28,7 +28,7 @@ def test_only_open_parameters_are_suggested_and_all_of_them() -> None:
 
 
 def test_a_grid_tries_each_configuration_once() -> None:
-    spec = experiment(parameters=SPACES["grid"], algorithm="grid", max_trial_count=100)
+    spec = experiment(parameters=SPACES["GridSampler"], algorithm="GridSampler", max_trial_count=100)
     done = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run()
     tried = {tuple(trial.parameters.values()) for trial in done.trials}
     assert len(done.trials) == len(tried) == 3 * 6 and done.ended == "exhausted"
@@ -36,7 +36,7 @@ def test_a_grid_tries_each_configuration_once() -> None:
 
 
 @pytest.mark.parametrize(("objective", "together"), [("log_loss", True), (["log_loss", "roc_auc"], False)])
-def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones(
+def test_tpe_models_parameters_jointly_also_conditional_ones(
     objective: Any, together: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Conditional ones by Optuna's groups, whose warning that they are experimental no user is to read."""
@@ -57,7 +57,7 @@ def test_tpe_takes_parameters_together_as_optunas_own_does_also_conditional_ones
 
 
 def test_cmaes_keeps_no_pickle_and_continues_after_an_interruption(store: ArtifactStore) -> None:
-    spec = experiment(parameters=SPACES["cmaes"], algorithm="cmaes", max_trial_count=30)
+    spec = experiment(parameters=SPACES["CmaEsSampler"], algorithm="CmaEsSampler", max_trial_count=30)
     whole = Controller(ExperimentStudy(spec, 3, STEPS, "k1"), Scripted()).run()
     for count in (13, 30):
         counted = spec.model_copy(update={"max_trial_count": count})
@@ -75,7 +75,7 @@ def test_cmaes_takes_whole_and_stepped_numbers_within_their_bounds() -> None:
         {"name": "model.dropout", "type": "double", "min": 0.0, "max": 0.5, "step": 0.1},
         {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True},
     ]
-    spec = experiment(parameters=parameters, algorithm="cmaes", max_trial_count=40)
+    spec = experiment(parameters=parameters, algorithm="CmaEsSampler", max_trial_count=40)
     trials = Controller(ExperimentStudy(spec, 3, STEPS, "k"), Scripted()).run().trials
     sizes = {trial.parameters["model.embedding_size"] for trial in trials}
     assert all(isinstance(size, int) and 2 <= size <= 64 for size in sizes) and len(sizes) > 5
