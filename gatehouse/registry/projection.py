@@ -42,7 +42,7 @@ from gatehouse.tracking.pipeline_runs import (
 )
 from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import PRICES, lineage_tags
-from gatehouse.tracking.shipping import deliver
+from gatehouse.tracking.sending import deliver
 from gatehouse.tracking.training import show_training, track_experiment, track_training
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from gatehouse.tracking.mlflow_client import (
 )
 from gatehouse.tracking.place import warning_on_failure
 from gatehouse.tracking.provenance import cost_here
-from gatehouse.tracking.shipping import is_left
+from gatehouse.tracking.sending import is_left
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -30,7 +30,7 @@ from gatehouse.tracking.mlflow_client import (
 )
 from gatehouse.tracking.place import is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import Environment, capture_environment, cost_here, lineage_of, lineage_tags
-from gatehouse.tracking.shipping import deliver, is_spooled
+from gatehouse.tracking.sending import deliver, is_unsent
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -135,7 +135,7 @@ def show_training(
     if COMPLETE not in run.data.tags:
         # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
-        points = [] if job and is_spooled(store, job) else _points(history, run)
+        points = [] if job and is_unsent(store, job) else _points(history, run)
         best = manifest.details.get("best_epoch")
         if best is not None and best < len(history):
             # The epoch whose weights the model has, and its values: the bare names have those of the last epoch.
