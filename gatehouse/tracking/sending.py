@@ -248,13 +248,12 @@ class _Sender:
     def end(self, client: "MlflowClient") -> None:
         """End the run: tag it with the model, so that its parameters and lineage are added there, or with the error."""
         about = _about(self._folder)
-        if about["model"]:
-            client.set_tag(self._run, REFERENCE, about["model"])
-            client.set_terminated(self._run)
-            return
-        failed = about["closed"] and about["error"] != _STOPPED
-        client.set_tag(self._run, "gatehouse.error", about["error"] or "The job's process ended without a word.")
-        client.set_terminated(self._run, "FAILED" if failed else "KILLED")
+        error = about["error"] or ("" if about["closed"] else "The job's process ended without a word.")
+        for tag, value in ((REFERENCE, about["model"]), ("gatehouse.error", error)):
+            if value:
+                client.set_tag(self._run, tag, value)
+        failed = "FAILED" if about["closed"] and error != _STOPPED else "KILLED"
+        client.set_terminated(self._run, failed if error else "FINISHED")
 
 
 def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
