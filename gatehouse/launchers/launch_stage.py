@@ -75,7 +75,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     from gatehouse.runtime.redaction import holds_password
     from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
     from gatehouse.tracking.place import RUN, URI, is_shown_later, server_uri, warning_on_failure
-    from gatehouse.tracking.sending import deliver
+    from gatehouse.tracking.sending import send_rest
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
@@ -100,7 +100,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
             own_metrics = client.get_run(tracked[RUN]).data.metrics
             metrics |= {name: value for name, value in own_metrics.items() if not name.startswith(PREFIX)}
         if not is_shown_later():
-            deliver(store)  # Now, so that what the command logs itself comes first: it has one value for each step.
+            send_rest(store)  # Now, so that what the command logs itself comes first: it has one value for each step.
     for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
         logger.warning("The metric %s is left out: its last value is %s.", name, metrics.pop(name))
     return LaunchResult(output=str(output), metrics=metrics)

@@ -85,6 +85,8 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     from gatehouse.kfp_api.client import KfpApi
     from gatehouse.store.collection import store_time
     from gatehouse.store.leases import remove_lapsed
+    from gatehouse.tracking.place import is_shown_later
+    from gatehouse.tracking.sending import send_rest
 
     records = recorded_runs(store)
     active: frozenset[str] | None = None
@@ -105,6 +107,8 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     for run_id in unreported:
         recorded = records.setdefault(run_id, set())
         recorded.add(end_name(end_number(recorded) + 1))
+    if not is_shown_later():
+        send_rest(store)  # Metrics of jobs that ended while MLflow was away.
     counted = update(store, waited=waited, recorded=records)
 
     rows = read(store) if request.schedules else []

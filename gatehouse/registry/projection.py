@@ -42,7 +42,7 @@ from gatehouse.tracking.pipeline_runs import (
 )
 from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import PRICES, lineage_tags
-from gatehouse.tracking.sending import deliver
+from gatehouse.tracking.sending import send_rest
 from gatehouse.tracking.training import show_training, track_experiment, track_training
 
 if TYPE_CHECKING:
@@ -402,7 +402,7 @@ def show_run(store: ArtifactStore, run: str) -> bool:
     left = left_by(store, run)
     shown = [track_training(store, model) for model in left.models]
     shown += [track_experiment(store, experiment) for experiment in left.experiments]
-    deliver(store)  # Also what a training logged that failed.
+    send_rest(store)  # Also what a training logged that failed.
     for name in left.ledgers:
         with warning_on_failure(store, "run:projection", f"The ledger of {name}") as showing:
             shown.append(project(store, name, Ledger(store, name).state(), "run:projection"))

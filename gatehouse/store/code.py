@@ -45,7 +45,6 @@ DECIDING = frozenset(
         "gatehouse.store.canonical",
         "gatehouse.store.database",  # the settings of DuckDB
         "gatehouse.store.identity",
-        "gatehouse.tracking.performance",  # the gate judges what it measures
         "gatehouse.tracking.metrics_file",  # pruning reads the metrics that it holds
     }
 )

@@ -2,9 +2,9 @@
 
 The rank appends lines to the metrics file of its job (`metrics_file.py`); the stage that started the job reads them,
 also for a search that follows the job. The folder of the file outlives the job's directory and process: it is in the
-store's scratch folder, or in `GATEHOUSE_SPOOL`, a volume that the next pod mounts too. Beside the file are facts about
-the job (`about.json`), the offset up to which the lines have arrived (`sent.json`), and a lock, which the stage holds
-while the job runs. A folder whose lock is free belongs to a job that has ended, and whoever comes next sends the rest.
+store's scratch folder, or in `GATEHOUSE_METRICS`, a volume that the next pod mounts too. It also holds facts about the
+job (`about.json`), the offset up to which the lines have arrived (`sent.json`), and a lock, which the stage holds while
+the job runs. A folder whose lock is free belongs to a job that has ended, and whoever comes next sends the rest.
 
 MLflow holds one value of a metric for each step: the one that came first. A batch that was sent and not recorded, and
 the steps that a resumed job repeats since its checkpoint, have the same bits: they are left out, because a sender asks
@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ from gatehouse.tracking.mlflow_client import (
     pipeline_run,
     tracking_of,
 )
-from gatehouse.tracking.place import kept_task, warning_on_failure
+from gatehouse.tracking.place import KfpTask, warning_on_failure
 from gatehouse.tracking.provenance import capture_environment
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ FOLLOWER: ContextVar[Follower | None] = ContextVar("gatehouse_follower", default
 """The follower: called with the metrics of trainings in this context."""
 RUN_TITLE: ContextVar[str] = ContextVar("gatehouse_run_title", default="train")
 """What MLflow calls the runs of trainings in this context."""
-SPOOL = "GATEHOUSE_SPOOL"
+VOLUME = "GATEHOUSE_METRICS"
 INTERVAL = 0.5
 _DELAY = 3.0  # Nobody watches the metrics of a shorter training; all of them are sent when it has ended.
 _ABOUT, _SENT, _LOCK, _METRICS = "about.json", "sent.json", "lock", "metrics.jsonl"
@@ -97,7 +97,7 @@ def tracked_job(
     those of an earlier attempt; when this context ends, it has them all. An error is recorded and raised.
     """
     tracking = tracking_of(store)
-    opened = open_job(store, job, experiment, link, params=params, inputs=inputs)
+    opened = open_job(store, job, experiment, link, params or {}, inputs or {})
     shown_live = tracking if live else None
     try:
         with ExitStack() as beside:
@@ -108,7 +108,7 @@ def tracked_job(
                 beside.enter_context(in_background(partial(_sample, samples), "sample-machine"))
             if shown_live:
                 ended = threading.Event()
-                beside.callback(ended.set)  # Nobody waits here for a server that is slow: `deliver` does.
+                beside.callback(ended.set)  # Nobody waits here for a server that is slow: `send_rest` does.
                 # The thread holds the lock too, so that nobody else sends before it has ended.
                 lock = open(os.dup(opened.lock.fileno()), "a")  # noqa: SIM115 - the thread closes it
                 work = shown_live, opened.folder, ended, lock
@@ -125,22 +125,15 @@ def tracked_job(
 
 
 def open_job(
-    store: ArtifactStore,
-    job: str,
-    experiment: str,
-    link: Path,
-    *,
-    params: Mapping[str, Any] | None = None,
-    inputs: Mapping[str, str] | None = None,
+    store: ArtifactStore, job: str, experiment: str, link: Path, params: Mapping[str, Any], inputs: Mapping[str, str]
 ) -> TrackedJob:
     """Open the folder of a job, which a resumed job uses again; see `tracked_job`."""
     folder = _folder(store) / job
     link.unlink(missing_ok=True)
     link.symlink_to(folder / _METRICS)
     about: dict[str, Any] = {"job": job, "experiment": experiment, "run": os.environ.get(RUN_ID, ""), "closed": False}
-    # KFP's task run below which the job is shown, whichever process sends.
     tracking = tracking_of(store)
-    task = tracking.task.to_json() if tracking and tracking.task else {}
+    task = asdict(tracking.task) if tracking and tracking.task else {}
     about |= {"title": RUN_TITLE.get(), "began": time.time(), "model": "", "error": "", "task": task}
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -149,7 +142,7 @@ def open_job(
             lock = stack.enter_context(open(folder / _LOCK, "a"))
             fcntl.flock(lock, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(lock.fileno()), os.stat(folder / _LOCK)):
-                write_json(folder / _ABOUT, about | {"params": flat(params or {}), "inputs": dict(inputs or {})})
+                write_json(folder / _ABOUT, about | {"params": flat(params), "inputs": dict(inputs)})
                 stack.pop_all()
                 return TrackedJob(folder, lock)
 
@@ -202,7 +195,9 @@ class _Sender:
 
     def __init__(self, tracking: Tracking, client: "MlflowClient", folder: Path) -> None:
         about = _about(folder)
-        tracking = replace(tracking, task=kept_task(about["task"], tracking.name))
+        # KFP's task run below which the job is shown, whichever process sends; it is on one server.
+        task = KfpTask(**about["task"]) if about["task"].get("server") == tracking.name else None
+        tracking = replace(tracking, task=task)
         experiment = tracking.experiment(client, about["experiment"])
         above = pipeline_run(tracking, client, experiment, about["run"])
         run = find_run(client, experiment, JOB, about["job"], newest=True)
@@ -256,7 +251,7 @@ class _Sender:
         client.set_terminated(self._run, failed if error else "FINISHED")
 
 
-def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
+def send_rest(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
     """Send the rest of jobs that have ended, of this process or of others, and remove their folders.
 
     If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
@@ -275,11 +270,11 @@ def deliver(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
         # A job that cannot be sent, for example because its run was deleted in MLflow, does not block others. Another
         # process that sends at the same time removes the folder.
         with warning_on_failure(store, "metrics:tracking"), suppress(FileNotFoundError):
-            delivered.add(_deliver(tracking, folder, until))
+            delivered.add(_send_rest_of(tracking, folder, until))
     return delivered - {""}
 
 
-def _deliver(tracking: Tracking, folder: Path, until: float) -> str:
+def _send_rest_of(tracking: Tracking, folder: Path, until: float) -> str:
     """Send the rest of a job that has ended, and remove its folder.
 
     Returns the model; empty if the job runs, the rest is not complete, or there is no model. The lock is released after
@@ -332,7 +327,7 @@ def _jobs(store: ArtifactStore) -> list[Path]:
 
 
 def _folder(store: ArtifactStore) -> Path:
-    volume = os.environ.get(SPOOL, "")
+    volume = os.environ.get(VOLUME, "")
     if not volume:
         return store.scratch("metrics")
     Path(volume).mkdir(parents=True, exist_ok=True)

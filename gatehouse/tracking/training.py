@@ -30,7 +30,7 @@ from gatehouse.tracking.mlflow_client import (
 )
 from gatehouse.tracking.place import is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import Environment, capture_environment, cost_here, lineage_of, lineage_tags
-from gatehouse.tracking.sending import deliver, is_unsent
+from gatehouse.tracking.sending import is_unsent, send_rest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -55,7 +55,7 @@ def track_training(store: ArtifactStore, model: str) -> bool:
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "train:tracking"):
         return True
-    delivered, reference = deliver(store), Reference.parse(model)
+    delivered, reference = send_rest(store), Reference.parse(model)
     # Another job may have made an identical model now: it has its own run.
     if str(reference) not in delivered and tracking.is_shown(str(reference)):
         return True
@@ -75,7 +75,7 @@ def track_experiment(store: ArtifactStore, experiment: str) -> bool:
     tracking = tracking_of(store)
     if tracking is None or _is_left(tracking, "tune:tracking"):
         return True
-    deliver(store)
+    send_rest(store)
     reference = Reference.parse(experiment)
     if tracking.is_shown(str(reference)):
         return True

@@ -18,7 +18,7 @@ from gatehouse.tracking import sending
 from gatehouse.tracking.machine import Machine
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import Tracking, tracking_of
-from gatehouse.tracking.sending import RUN_TITLE, deliver, is_left, open_job, tracked_job
+from gatehouse.tracking.sending import RUN_TITLE, is_left, open_job, send_rest, tracked_job
 from tests.tracking import shown
 from tests.tracking.shown import runs_of
 
@@ -61,15 +61,15 @@ def test_the_metrics_of_a_job_are_delivered_once_when_it_has_ended_and_its_run_b
     began = time.time() - 3600
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: began)
-        job = open_job(store, "job-1", "flights", tmp_path / "metrics")
+        job = open_job(store, "job-1", "flights", tmp_path / "metrics", {}, {})
     log(tmp_path / "metrics", range(2500))
-    deliver(store)
+    send_rest(store)
     assert job.folder.exists() and steps_of(store) == [] and not is_left(store), "it runs"
     job.model = MODEL
     job.close()
     assert is_left(store)
     for _ in range(2):
-        deliver(store)
+        send_rest(store)
     assert steps_of(store) == list(range(2500)) and not job.folder.exists() and not is_left(store)
     (run,) = runs_of(store, "flights")
     assert run.info.start_time / 1000 == pytest.approx(began, abs=1) and run.info.status == "FINISHED"
@@ -82,7 +82,7 @@ def test_a_batch_that_was_sent_and_not_recorded_arrives_once(
     with tracking.client() as client:
         assert sending._Sender(tracking, client, folder).send(client)
     (folder / "sent.json").unlink()
-    deliver(store)
+    send_rest(store)
     assert steps_of(store) == list(range(50))
 
 
@@ -91,7 +91,7 @@ def test_a_folder_that_another_process_removes_meanwhile_is_no_error(
 ) -> None:
     folder, jobs = ended(store, tmp_path, 1), sending._jobs
     monkeypatch.setattr(sending, "_jobs", lambda store: [*jobs(store), folder])
-    deliver(store)
+    send_rest(store)
     assert not folder.exists() and caplog.text == ""
 
 
@@ -99,8 +99,8 @@ def test_a_volume_that_cannot_be_used_is_a_warning(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "file"))
-    deliver(store)
+    monkeypatch.setenv("GATEHOUSE_METRICS", str(tmp_path / "file"))
+    send_rest(store)
     assert "FileExistsError" in caplog.text
 
 
@@ -114,7 +114,7 @@ def test_delivery_has_a_budget(store: ArtifactStore, tmp_path: Path, monkeypatch
     monkeypatch.setattr(sending._Sender, "send", send)
     folder = ended(store, tmp_path, 1)
     monkeypatch.setattr(time, "monotonic", lambda: 0.02 * len(sent))  # Each batch takes so long.
-    assert deliver(store, seconds=0.1) == set() and len(sent) == 5 and folder.exists()
+    assert send_rest(store, seconds=0.1) == set() and len(sent) == 5 and folder.exists()
 
 
 def test_a_job_that_runs_again_while_its_rest_is_delivered_waits_and_gets_a_fresh_folder(
@@ -122,12 +122,12 @@ def test_a_job_that_runs_again_while_its_rest_is_delivered_waits_and_gets_a_fres
 ) -> None:
     folder = ended(store, tmp_path, 5)
     with ThreadPoolExecutor() as pool, sending._exclusive(folder):
-        again = pool.submit(open_job, store, "job-1", "flights", tmp_path / "metrics")
+        again = pool.submit(open_job, store, "job-1", "flights", tmp_path / "metrics", {}, {})
         time.sleep(0.2)
         assert not again.done()
         sending.shutil.rmtree(folder)
     assert again.result().folder == folder and (folder / "about.json").exists()
-    deliver(store)
+    send_rest(store)
     assert folder.exists(), "it runs again"
 
 
@@ -168,7 +168,7 @@ def test_metrics_of_a_killed_job_are_delivered_and_a_resumed_job_continues_its_r
     store: ArtifactStore, tmp_path: Path
 ) -> None:
     kill(begin_a_job(store, tmp_path))
-    deliver(store)
+    send_rest(store)
     steps = steps_of(store)
     assert len(steps) > 3000 and steps == list(range(len(steps)))
     (killed,) = runs_of(store, "flights")
@@ -177,7 +177,7 @@ def test_metrics_of_a_killed_job_are_delivered_and_a_resumed_job_continues_its_r
     with tracked_job(store, "job-1", "flights", tmp_path / "metrics") as job:
         log(tmp_path / "metrics", range(len(steps) - 100, len(steps) + 10))
         job.model = MODEL
-    deliver(store)
+    send_rest(store)
     (again,) = runs_of(store, "flights")
     assert (again.info.run_id, again.info.status) == (killed.info.run_id, "FINISHED")
     assert steps_of(store) == list(range(len(steps) + 10)), "each step once"
@@ -194,7 +194,7 @@ def test_a_job_that_is_killed_while_its_metrics_are_sent_loses_and_doubles_none(
             assert time.monotonic() < deadline, "nothing is sent while the job runs"
             time.sleep(0.05)
         kill(process)
-    deliver(store)
+    send_rest(store)
     steps = steps_of(store)
     assert len(steps) > 3000 and steps == list(range(len(steps)))
 
@@ -205,11 +205,11 @@ def test_the_next_pod_delivers_metrics_on_a_volume(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GATEHOUSE_SPOOL", str(tmp_path / "volume"))
+    monkeypatch.setenv("GATEHOUSE_METRICS", str(tmp_path / "volume"))
     kill(begin_a_job(store, tmp_path))
     assert not (tmp_path / "store" / "scratch").exists()
     another = with_mlflow(ArtifactStore.open(tmp_path / "another"))
-    deliver(another)
+    send_rest(another)
     assert len(steps_of(another)) > 3000 and list((tmp_path / "volume").iterdir()) == []
 
 
@@ -221,7 +221,7 @@ def test_a_failed_job_shows_its_error_and_its_metrics(store: ArtifactStore, tmp_
 
     with pytest.raises(ValueError, match="diverged"):
         fail()
-    deliver(store)
+    send_rest(store)
     (run,) = runs_of(store, "flights")
     assert (run.info.status, run.data.tags["gatehouse.error"]) == ("FAILED", "ValueError")
     assert steps_of(store) == [0, 1, 2, 3] and not list((tmp_path / "store" / "scratch" / "metrics").iterdir())
@@ -230,11 +230,11 @@ def test_a_failed_job_shows_its_error_and_its_metrics(store: ArtifactStore, tmp_
 def test_nan_infinity_many_metrics_and_odd_names_are_sent(store: ArtifactStore, tmp_path: Path) -> None:
     odd = {"../up": 1.0, "a//b": 2.0, "per cent %": 3.0, ".": 4.0, "": 5.0, "é" * 300: 6.0}
     wide = {f"wide_{number}": 7.0 for number in range(1500)}
-    job = open_job(store, "job-1", "flights", tmp_path / "metrics")
+    job = open_job(store, "job-1", "flights", tmp_path / "metrics", {}, {})
     with closing(MetricsFile(tmp_path / "metrics")) as file:
         file.log({"loss": math.nan, "rate": math.inf, **odd, **wide}, 7)
     job.close()
-    deliver(store)
+    send_rest(store)
     metrics = dict(runs_of(store, "flights")[0].data.metrics)
     assert math.isnan(metrics.pop("loss")) and metrics.pop("rate") > 1e308
     assert sorted(metrics.values()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, *[7.0] * 1500]
@@ -245,7 +245,7 @@ def test_a_job_that_ends_with_the_same_model_again_has_a_run_of_its_own(store: A
         title = RUN_TITLE.set(f"trial {number}")
         ended(store, tmp_path, 3)
         RUN_TITLE.reset(title)
-        deliver(store)
+        send_rest(store)
         time.sleep(0.002)
     names = [(run.info.run_name, run.info.status) for run in runs_of(store, "flights")]
     assert names == [("trial 0", "FINISHED"), ("trial 1", "FINISHED")] and steps_of(store) == [0, 0, 1, 1, 2, 2]
@@ -258,7 +258,7 @@ def test_steps_of_machine_samples_are_seconds_since_the_run_began(
         monkeypatch.setattr(time, "time", lambda clock=time.time: clock() + 7)
         with closing(MetricsFile(tmp_path / "metrics")) as file:
             file.log(Machine(os.getpid()).sample(), 0)
-    deliver(store)
+    send_rest(store)
     metrics = runs_of(store, "flights")[0].data.metrics
     assert metrics["system/job_memory_usage_megabytes"] > 10
     assert 0 < metrics["system/system_memory_usage_percentage"] < 100
@@ -278,5 +278,5 @@ def test_metrics_and_samples_are_sent_while_a_job_runs(
         (run,) = runs_of(store, "flights")
         assert run.info.status == "RUNNING"
         job.model = MODEL
-    deliver(store)
+    send_rest(store)
     assert steps_of(store) == list(range(5000)) and not job.folder.exists()

@@ -21,7 +21,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import PARENT, REFERENCE, quiet_client, tracking_of
 from gatehouse.tracking.pipeline_runs import track_run
-from gatehouse.tracking.sending import deliver, open_job, tracked_job
+from gatehouse.tracking.sending import open_job, send_rest, tracked_job
 from gatehouse.tracking.training import show_training, track_training
 from tests.tracking.servers import Proxy, mlflow_server, proxied
 
@@ -73,7 +73,7 @@ def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
     proxy.delay = 0.1
     deadline = time.monotonic() + 120
     while job.folder.exists() and time.monotonic() < deadline:
-        deliver(store)  # A lost answer leaves the rest to the next time.
+        send_rest(store)  # A lost answer leaves the rest to the next time.
     assert _steps(proxy, "slow") == list(range(3000)) and not job.folder.exists()
 
 
@@ -82,10 +82,10 @@ def test_points_logged_while_the_server_was_down_are_there_later(
 ) -> None:
     proxy.down = True
     folder = _ended(store, tmp_path / "link", "job-2", "away", range(1500))
-    deliver(store)
+    send_rest(store)
     assert folder.exists() and "MLflow could not be written" in caplog.text
     proxy.down = False
-    deliver(store)
+    send_rest(store)
     assert _steps(proxy, "away") == list(range(1500))
 
 
@@ -93,7 +93,7 @@ def _ended(
     store: ArtifactStore, link: Path, job: str, experiment: str, steps: Iterable[int], model: str = MODEL
 ) -> Path:
     """The folder of a job that has ended with a model, or with an error; nothing of it was sent."""
-    opened = open_job(store, job, experiment, link, params={"lr": 0.1})
+    opened = open_job(store, job, experiment, link, {"lr": 0.1}, {})
     with closing(MetricsFile(opened.metrics)) as metrics:
         for step in steps:
             metrics.log({"loss": 1.0 / (step + 1), f"since {min(steps)}": 1.0}, step)
@@ -109,7 +109,7 @@ def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
     for begin, end in ((0, 60), (40, 80), (40, 100)):
         _ended(store, tmp_path / "link", "job-3", "resumed", range(begin, end), MODEL if end == 100 else "")
         if end != 80:
-            deliver(store)
+            send_rest(store)
     assert _steps(proxy, "resumed") == list(range(100))
     assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
 
@@ -192,7 +192,7 @@ def test_a_retried_pod_continues_the_run_of_the_first_attempt(
     train = kfp.begin("train")
     kfp.enter(train, monkeypatch)
     _ended(store, tmp_path / "link", "job-b", "flights", [1], "")
-    deliver(store)
+    send_rest(store)
     kfp.end(train, "FAILED")
     assert [run.info.status for run in kfp.below(train)] == ["FAILED"]
     kfp.client.update_run(train, status="RUNNING")
@@ -209,7 +209,7 @@ def test_metrics_of_a_lost_pod_are_delivered_by_another_task_below_its_own_run(
     _ended(store, tmp_path / "link", "job-c", "flights", [3], "")
     later = KfpRun.create(kfp.client, kfp.uri, "run-3")
     later.enter(later.begin("tune"), monkeypatch)
-    deliver(store)
+    send_rest(store)
     assert [run.data.metrics["loss"] for run in kfp.below(train)] == [0.25]
 
 

@@ -16,7 +16,7 @@ from gatehouse.tracking import sending
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.provenance import lineage_of
-from gatehouse.tracking.sending import deliver, open_job
+from gatehouse.tracking.sending import open_job, send_rest
 from gatehouse.tracking.training import show_training, track_experiment, track_training
 from gatehouse.training.validation import log_epochs
 from tests.tracking.shown import client_of, runs_of, steps_of
@@ -81,7 +81,7 @@ def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -
 
 
 def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: ArtifactStore, tmp_path: Path) -> None:
-    job = open_job(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
+    job = open_job(shared, "job-7", "live", tmp_path / "link", {"dropout": 9}, {})
     with closing(MetricsFile(job.metrics)) as metrics:
         metrics.log({"step_loss": 3.0}, 0)
     job.close("diverged")
@@ -97,7 +97,7 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
 
 def train(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
     """A job that ended with a model, of which nothing has reached MLflow yet."""
-    opened = open_job(store, job, model.split("/")[1], tmp_path / "link")
+    opened = open_job(store, job, model.split("/")[1], tmp_path / "link", {}, {})
     with closing(MetricsFile(opened.metrics)) as metrics:
         metrics.log({"step_loss": 3.0}, 0)
         log_epochs(metrics, store.read_json(model, "history.json"))
@@ -123,7 +123,7 @@ def test_another_job_that_makes_the_same_bits_has_a_complete_run_of_its_own(
 
 def test_epochs_that_a_job_has_logged_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
     model = model_of(shared, "once", seed=7)
-    job = open_job(shared, "job-once", "once", tmp_path / "link")
+    job = open_job(shared, "job-once", "once", tmp_path / "link", {}, {})
     with closing(MetricsFile(job.metrics)) as metrics:
         for epoch in (0, 1, 0, 1):  # A job that resumed logs the epochs of its checkpoint again; the last one is lost.
             metrics.log({"log_loss": 0.6 - epoch / 10_000}, epoch)
@@ -142,7 +142,7 @@ def test_a_model_that_is_shown_while_another_process_sends_its_metrics_has_one_r
     monkeypatch.setattr(sending, "_BUDGET", 0.2)
     with sending._exclusive(train(shared, tmp_path, "job-beside", model)):
         track_training(shared, model)
-    deliver(shared)
+    send_rest(shared)
     _, run = runs_of(shared, "beside")
     assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
