@@ -62,7 +62,7 @@ INTERVAL = 0.5
 _DELAY = 3.0  # Nobody watches the metrics of a shorter training; all of them are sent when it has ended.
 _ABOUT, _SENT, _LOCK, _METRICS = "about.json", "sent.json", "lock", "metrics.jsonl"
 _STOPPED = "TrainingStoppedError"
-_LONGEST_WAIT, _BUDGET, _PAUSE, _LOOK_SECONDS, _BATCH = 30.0, 60.0, 0.01, 0.05, 1000
+_LONGEST_WAIT, _BUDGET, _PAUSE, _LOOK_SECONDS, _BATCH = 30.0, 60.0, 0.02, 0.05, 1000
 
 
 class TrackedJob:
@@ -174,7 +174,8 @@ def _sample(metrics: Path | None, ended: threading.Event) -> None:
 
 
 def _send_live(tracking: Tracking, folder: Path, ended: threading.Event, lock: IO[str]) -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # Sending can wait; the training cannot.
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)  # Sending can wait; the training cannot.
     sender, pause, warned = None, _DELAY, False
     with lock:
         while not ended.wait(pause):
