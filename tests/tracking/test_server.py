@@ -270,6 +270,7 @@ def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
     assert launch(request, store).metrics == {"loss": 0.25, "accuracy": 0.75}
     assert {access[0] for access in proxy.access} == {"Bearer ours"}
     assert _steps(proxy, "own") == [0, 1], "the second attempt goes on in the run of the first"
+    assert _steps(proxy, "own", "accuracy") == [0, 1], "what it prints is there too, a step for each line"
     client = quiet_client(proxy.url)
     entry = client.get_experiment_by_name("own")
     assert entry and [run.info.status for run in client.search_runs([entry.experiment_id])] == ["FINISHED"]
