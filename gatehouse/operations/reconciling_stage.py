@@ -200,7 +200,7 @@ def _waited(run: Run) -> Waited:
 
 def _report(store: ArtifactStore, ended: Unreported, request: ReconcileRequest) -> bool:
     """Record the end of a run, also in MLflow, and post it if it is recent; False if it was recorded before."""
-    from gatehouse.tracking.pipeline_runs import close_run, was_stopped
+    from gatehouse.tracking.projection import close_run, was_stopped
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
     outcome = (run_outcome if ended.state == KILLED else outcome_in_kfp)(store, ended.run, ended.state)

@@ -31,19 +31,21 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import Point, Tracking, log, short, tracking_of
-from gatehouse.tracking.pipeline_runs import (
+from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.projection import (
     all_is_shown,
     end_shown,
     leave_ledger,
     left_by,
     runs_left,
+    show_training,
+    track_experiment,
     track_run,
+    track_training,
     was_stopped,
 )
-from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import PRICES, lineage_tags
 from gatehouse.tracking.sending import send_rest
-from gatehouse.tracking.training import show_training, track_experiment, track_training
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -20,9 +20,8 @@ from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import PARENT, REFERENCE, quiet_client, tracking_of
-from gatehouse.tracking.pipeline_runs import track_run
+from gatehouse.tracking.projection import show_training, track_run, track_training
 from gatehouse.tracking.sending import open_job, send_rest, tracked_job
-from gatehouse.tracking.training import show_training, track_training
 from tests.tracking.servers import Proxy, mlflow_server, proxied
 
 MODEL = "models/flights/sha256-" + "0" * 64

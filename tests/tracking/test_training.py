@@ -15,9 +15,9 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import sending
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.projection import show_training, track_experiment, track_training
 from gatehouse.tracking.provenance import lineage_of
 from gatehouse.tracking.sending import open_job, send_rest
-from gatehouse.tracking.training import show_training, track_experiment, track_training
 from gatehouse.training.validation import log_epochs
 from tests.tracking.shown import client_of, runs_of, steps_of
 
@@ -152,7 +152,7 @@ def test_tracking_again_adds_nothing_and_imports_no_mlflow(shared: ArtifactStore
     track_training(shared, model)
     program = (
         "import os, sys; from gatehouse.store.store import ArtifactStore\n"
-        "from gatehouse.tracking.training import track_training\n"
+        "from gatehouse.tracking.projection import track_training\n"
         "os.environ['GATEHOUSE_RUN_ID'] = 'another run'\n"
         "track_training(ArtifactStore.open(sys.argv[1]), sys.argv[2]); print('mlflow' in sys.modules)"
     )
