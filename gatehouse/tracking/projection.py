@@ -144,7 +144,7 @@ def show_training(
         with_job = tags | ({JOB: job} if job else {})
         run = ensure_run(client, experiment, REFERENCE, str(model), name, with_job, parent, started)
     if COMPLETE not in run.data.tags:
-        # A job spools its own history; here points are added that were lost, or of a model from elsewhere.
+        # A job logs its own history; here points are added that were lost, or of a model from elsewhere.
         history = store.read_json(model, "history.json") if manifest.entry("history.json") else []
         points = [] if job and is_unsent(store, job) else _points(history, run)
         best = manifest.details.get("best_epoch")
