@@ -252,15 +252,15 @@ class _Sender:
         client.set_terminated(self._run, failed if error else "FINISHED")
 
 
-def send_rest(store: ArtifactStore, seconds: float = _BUDGET) -> set[str]:
+def send_rest(store: ArtifactStore) -> set[str]:
     """Send the rest of jobs that have ended, of this process or of others, and remove their folders.
 
     If the process of a job is gone without a recorded end, its run is marked as killed; if the job resumes, its run is
-    reopened. An error becomes a warning in the run record, and the folder stays for the next attempt. After `seconds`
+    reopened. An error becomes a warning in the run record, and the folder stays for the next attempt. After a minute
     the rest stays for the next time, because this may run before or after a training. Returns the models whose metrics
     are now complete.
     """
-    tracking, until = tracking_of(store), time.monotonic() + seconds
+    tracking, until = tracking_of(store), time.monotonic() + _BUDGET
     folders: list[Path] = []
     delivered: set[str] = set()
     if tracking is None:
