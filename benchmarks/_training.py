@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.models import build_model
 from gatehouse.training.spec import DataSpec, NetworkTraining, OptimizerSpec, ParallelismSpec, StoppingSpec
 
@@ -64,13 +64,13 @@ def new_model() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def by_hand(
     batches: Callable[[], Iterator[Batch]],
-    spool: Path,
+    file: Path,
     new: Callable[[], tuple[nn.Module, torch.optim.Optimizer]] = new_model,
     context: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> tuple[float, float]:
     """One epoch with clipping, a check of the gradient and three metrics a step; CPU and wall seconds."""
     model, optimizer = new()
-    metrics = SpoolWriter(spool)
+    metrics = MetricsFile(file)
     began = time.process_time(), time.perf_counter()
     for step, (numbers, ids, labels) in enumerate(batches()):
         optimizer.zero_grad(set_to_none=True)

@@ -192,7 +192,7 @@ class _ByHand:
         self._count += 1
         new = self._new()
         _wait()
-        _, seconds = by_hand(self._batches, self._folder / f"spool-{self._count}", lambda: new, self._context)
+        _, seconds = by_hand(self._batches, self._folder / f"metrics-{self._count}", lambda: new, self._context)
         return seconds
 
     def _new(self) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -31,89 +31,76 @@ LIMIT = 0.999
 CALLERS = 4
 
 
-class Load:
-    """Callers that resolve the champion again and again, and count answers by phase."""
-
-    def __init__(self, ports: list[int], secret: str) -> None:
-        here, there = (f"http://127.0.0.1:{port}/v1/resolve/{NAME}@champion" for port in ports)
-        self.addresses = itertools.cycle([(here, there), (there, here)])
-        self.headers = {"Authorization": f"Bearer {secret}"}
-        self.phase, self.ends = "all there", threading.Event()
-        self.counted: Counter[tuple[str, str]] = Counter()
-        self.slowest: dict[str, float] = {}
-
-    def call(self) -> None:
-        with requests.Session() as session:
-            session.headers.update(self.headers)
-            while not self.ends.is_set():
-                phase, began = self.phase, time.perf_counter()
-                answered = any(self._answered(session, address) for address in next(self.addresses))
-                self.counted[phase, "answered" if answered else "failed"] += 1
-                self.slowest[phase] = max(self.slowest.get(phase, 0.0), time.perf_counter() - began)
-
-    def _answered(self, session: requests.Session, address: str) -> bool:
-        try:
-            answer = session.get(address, timeout=5)
-        except requests.RequestException:
-            return False
-        return answer.status_code == 200 and answer.json()["version"] == 1
-
-
 def main() -> int:
     """Run the phases; 0 where the share keeps its limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15, help="of each phase")
     seconds = parser.parse_args().seconds
+    phase, ends, counted = "all there", threading.Event(), Counter[tuple[str, bool]]()
+    slowest: dict[str, float] = {}
+    ports = [free_port(), free_port()]
+    here, there = (f"http://127.0.0.1:{port}/v1/resolve/{NAME}@champion" for port in ports)
+    orders = itertools.cycle([(here, there), (there, here)])
+
+    def call(session: requests.Session) -> None:
+        while not ends.is_set():
+            asked, began = phase, time.perf_counter()
+            counted[asked, any(_answers(session, address) for address in next(orders))] += 1
+            slowest[asked] = max(slowest.get(asked, 0.0), time.perf_counter() - began)
+
     with tempfile.TemporaryDirectory() as folder, s3_server() as proxy:
-        os.environ |= proxy.environment | {FOLDER: f"{folder}/cache"}
+        os.environ |= proxy.environment | {FOLDER: f"{folder}/cache", "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
         store = ArtifactStore.open(f"s3://{BUCKET}/store")
         gate = make_gate(store)
         gate.run(gate.model(1))
-        os.environ["MLFLOW_TRACKING_URI"] = "http://127.0.0.1:9"
-        ports = [free_port(), free_port()]
-        load = Load(ports, create_token(store, "load", ["read"], 1))
+        headers = {"Authorization": f"Bearer {create_token(store, 'load', ['read'], 1)}"}
         servers = [_started(store.address, port) for port in ports]
-        callers = [threading.Thread(target=load.call) for _ in range(CALLERS)]
+        sessions = [requests.Session() for _ in range(CALLERS)]
+        for session in sessions:
+            session.headers.update(headers)
+        callers = [threading.Thread(target=call, args=(session,)) for session in sessions]
         try:
             for thread in callers:
                 thread.start()
             time.sleep(seconds)
-            load.phase = "store away"
+            phase = "store away"
             proxy.faults.extend(Fault("reset", method, times=10**9) for method in ("GET", "HEAD", "PUT"))
             time.sleep(seconds)
             proxy.faults.clear()
             for number in range(2):
-                load.phase = f"server {number + 1} killed"
+                phase = f"server {number + 1} killed"
                 servers[number].kill()
                 servers[number].wait()
                 time.sleep(seconds)
                 servers[number] = _started(store.address, ports[number])
         finally:
-            load.ends.set()
+            ends.set()
             for caller in callers:
                 caller.join()
             for server in servers:
                 server.terminate()
                 server.wait()
-    return _report(load)
-
-
-def _report(load: Load) -> int:
-    for phase in dict.fromkeys(phase for phase, _ in load.counted):
-        answered, failed = load.counted[phase, "answered"], load.counted[phase, "failed"]
-        print(f"{phase}: {answered:,} answered, {failed:,} failed, slowest {load.slowest[phase]:.2f} s")
-    failed = sum(count for (_, what), count in load.counted.items() if what == "failed")
-    share = 1 - failed / load.counted.total()
-    print(f"{share:.4%} of {load.counted.total():,} answered; expected {LIMIT:.1%}")
+    for phase in slowest:
+        answered, failed = counted[phase, True], counted[phase, False]
+        print(f"{phase}: {answered:,} answered, {failed:,} failed, slowest {slowest[phase]:.2f} s")
+    share = sum(number for (_, answered), number in counted.items() if answered) / counted.total()
+    print(f"{share:.4%} of {counted.total():,} answered; expected {LIMIT:.1%}")
     return 0 if share >= LIMIT else 1
+
+
+def _answers(session: requests.Session, address: str) -> bool:
+    try:
+        answer = session.get(address, timeout=5)
+    except requests.RequestException:
+        return False
+    return bool(answer.status_code == 200 and answer.json()["version"] == 1)
 
 
 def _started(address: str, port: int) -> "subprocess.Popen[bytes]":
     options = ["--store", address, "--port", str(port), "--rate", "100000"]
     quiet = subprocess.DEVNULL
-    server = subprocess.Popen(
-        [sys.executable, "-m", "gatehouse.cli.main", "serve", *options], stdout=quiet, stderr=quiet
-    )
+    command = [sys.executable, "-m", "gatehouse.cli.main", "serve", *options]
+    server = subprocess.Popen(command, stdout=quiet, stderr=quiet)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:

@@ -75,12 +75,12 @@ def main() -> None:
 def _race(folder: Path, rounds: int) -> dict[str, Seconds]:
     rows = read_rows(folder / "train")
     loader = DataLoader(TensorDataset(*rows), batch_size=SPEC.data.batch_size, shuffle=True)
-    spools = (folder / f"spool-{number}" for number in range(10_000))
+    files = (folder / f"metrics-{number}" for number in range(10_000))
     contestants: dict[str, Callable[[], float]] = {
         "ours": lambda: _gatehouse(folder, SPEC.operation.prefetch),
         "inline": lambda: _gatehouse(folder, 0),
-        "hand": lambda: by_hand(lambda: permuted(rows), next(spools))[0],
-        "loader": lambda: by_hand(lambda: _tuples(loader), next(spools))[0],
+        "hand": lambda: by_hand(lambda: permuted(rows), next(files))[0],
+        "loader": lambda: by_hand(lambda: _tuples(loader), next(files))[0],
     }
     taken: dict[str, Seconds] = {name: [] for name in contestants}
     order = list(contestants)

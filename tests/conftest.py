@@ -24,7 +24,7 @@ from gatehouse.runtime import limits
 from gatehouse.runtime.variables import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.pipeline_runs import show_apart
+from gatehouse.tracking.projection import show_apart
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
 from tests.stand_ins.kfp_api import KfpServer, serving
 

@@ -68,7 +68,7 @@ def train(
     from gatehouse.data.component_task import ComponentTask
     from gatehouse.operations.preparing_stage import require
     from gatehouse.store.parameters import as_parameter, configuration_of
-    from gatehouse.tracking.training import track_experiment, track_training
+    from gatehouse.tracking.projection import track_experiment, track_training
     from gatehouse.training.calibration_stage import calibrate
     from gatehouse.training.spec import operation_of, run_as, train_spec
     from gatehouse.training.stage import train as fit

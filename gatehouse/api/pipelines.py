@@ -224,7 +224,7 @@ def submit(store: ArtifactStore, project: Path | None, submission: Submission, b
 def main(run_id: str, project: str, address: str) -> int:
     """Run what was submitted, once the run before it has ended; returns the exit code of `gatehouse run`."""
     from gatehouse.kfp.local_run import run_pipeline
-    from gatehouse.tracking.pipeline_runs import show_apart
+    from gatehouse.tracking.projection import show_apart
 
     store = ArtifactStore.open(address)
     submitted = _record(store, run_id, SUBMITTED) or {}

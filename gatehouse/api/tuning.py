@@ -148,7 +148,7 @@ def resume(store: ArtifactStore, text: str, max_trial_count: int | None = None) 
     Gives the experiment's reference, and its result in words. Raises ConfigurationError, GatehouseError if it cannot be
     resumed, and says why.
     """
-    from gatehouse.tracking.training import track_experiment
+    from gatehouse.tracking.projection import track_experiment
     from gatehouse.tuning.stage import TuneRequest, hourly_price, study_key, tune
 
     experiment = matching(store, text)[0]

@@ -83,7 +83,7 @@ def run_on_screen(
         from gatehouse.store.stage import declared_stages
 
         declared_stages()
-        importlib.import_module("gatehouse.tracking.pipeline_runs")
+        importlib.import_module("gatehouse.tracking.projection")
 
     importing = threading.Thread(target=import_for_the_end, daemon=True)
     with Screen(store) as screen:
@@ -95,8 +95,8 @@ def run_on_screen(
 
         outcome = run_pipeline(folder, pipeline, store, arguments, watch, until, run_id)
     screen.summarise(outcome)
-    from gatehouse.tracking.pipeline_runs import PATIENCE, backlog_reason, runs_left, show_apart
     from gatehouse.tracking.place import warning_on_failure
+    from gatehouse.tracking.projection import PATIENCE, backlog_reason, runs_left, show_apart
 
     # A failure of tracking is a warning: the exit code is that of the run.
     with warning_on_failure(store, "run:tracking", noted=lambda: outcome.run in runs_left(store)):

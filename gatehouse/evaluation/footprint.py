@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from gatehouse.errors import GatehouseError
+from gatehouse.metrics.performance import peak_memory_mb
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.performance import peak_memory_mb
 
 PROGRAM = "gatehouse.evaluation.footprint"
 _SECONDS = 300

@@ -72,7 +72,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
-    from gatehouse.tracking.performance import measure_latency
+    from gatehouse.metrics.performance import measure_latency
     from gatehouse.training.predictor import Predictor
 
     if request.champion == request.model:

@@ -1,5 +1,6 @@
 """The stage that runs a command of the user's own as a training job, with any launcher, and keeps what it leaves."""
 
+import itertools
 import json
 import logging
 import math
@@ -8,7 +9,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic import Field
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.command import CODE, INPUTS, VARIABLE
-from gatehouse.launchers.launcher import COMMAND, JOB, LOG, PRINTED, TrainingJob, job_directory
+from gatehouse.launchers.launcher import COMMAND, JOB, LOG, METRICS, PRINTED, TrainingJob, job_directory
 from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.runtime.redaction import holds_secret
@@ -31,7 +32,9 @@ from gatehouse.store.publishing import digests_of
 from gatehouse.store.records import remove_record
 from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.machine import in_background
+from gatehouse.tracking.machine import PREFIX, in_background
+from gatehouse.tracking.metrics_file import MetricsFile
+from gatehouse.tracking.sending import tracked_job
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +73,8 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     from gatehouse.launchers.launcher import LOG, WEIGHTS
     from gatehouse.runtime.importing import unpack_tar
     from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
-    from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure
+    from gatehouse.tracking.place import RUN, URI, is_shown_later, server_uri, warning_on_failure
+    from gatehouse.tracking.sending import send_rest
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
     tracking = tracking_of(store) if (uri := server_uri()) and not holds_secret(uri) else None
@@ -81,7 +85,7 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
             tracked = {URI: uri, RUN: run.info.run_id}
     command = request.command.model_copy(update={"environment": tracked | request.command.environment})
     own = request.model_copy(update={"command": command})
-    with finished_command(store, key, own) as (job, metrics), store.workspace() as workspace:
+    with finished_command(store, key, own, tracked=bool(tracked)) as (job, metrics), store.workspace() as workspace:
         with tarfile.open(job / WEIGHTS) as archive:
             unpack_tar(archive, workspace)
             files = {name: workspace / name for name in archive.getnames()}
@@ -92,7 +96,10 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
             shutil.copyfile(job / LOG, request.log)
     if tracking and tracked:
         with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
-            metrics |= client.get_run(tracked[RUN]).data.metrics
+            own_metrics = client.get_run(tracked[RUN]).data.metrics
+            metrics |= {name: value for name, value in own_metrics.items() if not name.startswith(PREFIX)}
+        if not is_shown_later():
+            send_rest(store)  # Now, so that what the command logs itself comes first: it has one value for each step.
     for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
         logger.warning("The metric %s is left out: its last value is %s.", name, metrics.pop(name))
     return LaunchResult(output=str(output), metrics=metrics)
@@ -102,6 +109,7 @@ _WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "processes":
 _METRIC = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
 )
+_STEPS = ("step", "epoch")  # Metrics of a line that number it; else the lines are counted.
 _LOOK_SECONDS = 0.2
 
 
@@ -190,11 +198,13 @@ def finished_command(
     on_metrics: Callable[[dict[str, float]], None] = lambda metrics: None,
     *,
     parameters: Mapping[str, Any] | None = None,
+    tracked: bool = False,
 ) -> Iterator[tuple[Path, dict[str, float]]]:
     """Run a command, and give the directory of its job, with log and packed output, and the last value of each metric.
 
     A job of this `key` that was interrupted goes on from its checkpoints. `on_metrics` gets those of each line while
-    the command runs, from another thread. `parameters` are those of a trial, which may leave no output.
+    the command runs, from another thread. `parameters` are those of a trial, which may leave no output. The job's
+    metrics file has the metrics of each line too; if `tracked`, they are sent to MLflow when the command has ended.
 
     Raises LauncherError if the command did not succeed; there is a class for every cause.
     """
@@ -216,7 +226,19 @@ def finished_command(
             log.unlink()
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
-        with in_background(lambda ended: _follow(log, metrics, on_metrics, ended), f"metrics-{key}"):
+        with ExitStack() as around:
+            if tracked:
+                around.enter_context(tracked_job(store, key, request.name, directory / METRICS))
+            lines = around.enter_context(closing(MetricsFile(directory / METRICS)))
+            numbers = itertools.count((directory / METRICS).read_bytes().count(b"\n"))
+
+            def on_line(new: dict[str, float]) -> None:
+                metrics.update(new)
+                steps = (int(new[name]) for name in _STEPS if 0 <= new.get(name, math.nan) < math.inf)
+                lines.log(new, next(steps, next(numbers)))
+                on_metrics(new)
+
+            around.enter_context(in_background(lambda ended: _follow(log, on_line, ended), f"metrics-{key}"))
             chosen.run(run)
         yield directory, metrics
         chosen.forget(run)
@@ -236,8 +258,8 @@ def _link(path: Path, target: Path) -> None:
     os.symlink(path.resolve(strict=True), target)
 
 
-def _follow(log: Path, metrics: dict[str, float], on_metrics: Callable[[dict[str, float]], None], ended: Event) -> None:
-    """Keep and pass on the metrics of each line that the log gets, until the command has ended and all are read."""
+def _follow(log: Path, on_line: Callable[[dict[str, float]], None], ended: Event) -> None:
+    """Pass on the metrics of each line that the log gets, until the command has ended and all are read."""
     position, last = 0, False
     while not last:
         last = ended.wait(_LOOK_SECONDS)
@@ -246,5 +268,4 @@ def _follow(log: Path, metrics: dict[str, float], on_metrics: Callable[[dict[str
             while (line := file.readline()).endswith(b"\n") or (last and line):
                 position = file.tell()
                 if new := metrics_in(line.decode(errors="replace")):
-                    metrics.update(new)
-                    on_metrics(new)
+                    on_line(new)

@@ -42,7 +42,7 @@ RESULT, WEIGHTS = "result.json", "weights"
 FAILURE = "failure.json"  # file that the program leaves when it fails in a way that a retry would repeat
 OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
 METRICS, LOG, LOCATION, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
-"""Files that say how the job went: the spool of its metrics, its log, where it ran, and metrics of earlier logs."""
+"""Files that say how the job went: its metrics, its log, where it ran, and metrics of earlier logs."""
 COMMAND = "gatehouse.launchers.command"
 """The program that runs a command of the user's own; with one process it runs without torchrun."""
 CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes

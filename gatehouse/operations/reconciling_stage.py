@@ -83,6 +83,8 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     are unknown then.
     """
     from gatehouse.kfp_api.client import KfpApi
+    from gatehouse.tracking.place import is_shown_later
+    from gatehouse.tracking.sending import send_rest
 
     records = recorded_runs(store)
     active: frozenset[str] | None = None
@@ -103,6 +105,8 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     for run_id in unreported:
         recorded = records.setdefault(run_id, set())
         recorded.add(end_name(end_number(recorded) + 1))
+    if not is_shown_later():
+        send_rest(store)  # Metrics of jobs that ended while MLflow was away.
     counted = update(store, waited=waited, recorded=records)
 
     rows = read(store) if request.schedules else []
@@ -194,7 +198,7 @@ def _waited(run: Run) -> Waited:
 
 def _report(store: ArtifactStore, ended: Unreported, request: ReconcileRequest) -> bool:
     """Record the end of a run, also in MLflow, and post it if it is recent; False if it was recorded before."""
-    from gatehouse.tracking.pipeline_runs import close_run, was_stopped
+    from gatehouse.tracking.projection import close_run, was_stopped
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
     outcome = (run_outcome if ended.state == KILLED else outcome_in_kfp)(store, ended.run, ended.state)

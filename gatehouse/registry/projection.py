@@ -31,19 +31,21 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import Point, Tracking, log, short, tracking_of
-from gatehouse.tracking.pipeline_runs import (
+from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
+from gatehouse.tracking.projection import (
     all_is_shown,
     end_shown,
     leave_ledger,
     left_by,
     runs_left,
+    show_training,
+    track_experiment,
     track_run,
+    track_training,
     was_stopped,
 )
-from gatehouse.tracking.place import LATER, Place, is_shown_later, warning_on_failure
 from gatehouse.tracking.provenance import PRICES, lineage_tags
-from gatehouse.tracking.shipping import deliver
-from gatehouse.tracking.training import show_training, track_experiment, track_training
+from gatehouse.tracking.sending import send_rest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -402,7 +404,7 @@ def show_run(store: ArtifactStore, run: str) -> bool:
     left = left_by(store, run)
     shown = [track_training(store, model) for model in left.models]
     shown += [track_experiment(store, experiment) for experiment in left.experiments]
-    deliver(store)  # Also what a training logged that failed.
+    send_rest(store)  # Also what a training logged that failed.
     for name in left.ledgers:
         with warning_on_failure(store, "run:projection", f"The ledger of {name}") as showing:
             shown.append(project(store, name, Ledger(store, name).state(), "run:projection"))

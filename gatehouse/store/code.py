@@ -45,8 +45,7 @@ DECIDING = frozenset(
         "gatehouse.store.canonical",
         "gatehouse.store.database",  # the settings of DuckDB
         "gatehouse.store.identity",
-        "gatehouse.tracking.performance",  # the gate judges what it measures
-        "gatehouse.tracking.spool",  # pruning reads the metrics that it holds
+        "gatehouse.tracking.metrics_file",  # pruning reads the metrics that it holds
     }
 )
 """Modules in the rooms of `CARRIERS` that decide nevertheless: artifacts hold what they write or measure."""

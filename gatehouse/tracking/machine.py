@@ -1,6 +1,6 @@
 """Samples the machine while a job runs: CPU, memory and GPUs, under the names that MLflow's own page shows.
 
-Samples are taken by the process that ships metrics, on a cluster by each pod, never by the training loop. GPU
+Samples are taken by the stage that trains, on a cluster by each pod, never by the training loop. GPU
 utilisation is also written to the run record, for the operations table, even without MLflow.
 """
 
@@ -84,19 +84,6 @@ def note_gpus(sample: Mapping[str, float]) -> None:
     percentages = [value for name, value in sample.items() if _UTILISATION.fullmatch(name)]
     if percentages and (task := TASK.get()):
         task.measure(GPU_PERCENT, percentages)
-
-
-@contextmanager
-def gpus_noted() -> Iterator[None]:
-    """In this context a thread samples this machine's GPUs for the task; without GPUs it ends at once."""
-
-    def note(ended: threading.Event) -> None:
-        machine = Machine(os.getpid())
-        while machine.has_gpus and not ended.wait(SAMPLING):
-            note_gpus(machine.gpus())
-
-    with in_background(note, "note-gpus"):
-        yield
 
 
 @contextmanager

@@ -12,8 +12,9 @@ import os
 import posixpath
 import re
 import socket
+import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -30,7 +31,6 @@ from gatehouse.store.run import events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.place import URI, WORKSPACE, KfpTask, Place, access_to, is_own, server_uri, task_here
 from gatehouse.tracking.schema import ensure_schema
-from gatehouse.tracking.spool import Point as SpooledPoint
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -53,6 +53,7 @@ _MOST_PARAMS, _MOST_METRICS = 100, 900
 PAGE = 1000
 _LONGEST_PARAM, _LONGEST_TAG, _LONGEST_NAME = 6000, 5000, 250
 
+_loading = threading.Lock()
 _CONNECT_SECONDS = 3.0
 _WITHOUT_HOST = ("databricks", "databricks-uc", "uc", "file")
 """Schemes of MLflow that need no `//`; without a scheme it means a folder, which it no longer writes to."""
@@ -229,14 +230,6 @@ def _ordered(value: Any) -> Any:
     return [_ordered(item) for item in value] if isinstance(value, list) else value
 
 
-def log_points(client: "MlflowClient", run: str, points: Sequence[SpooledPoint]) -> None:
-    """Log up to a thousand spooled points in one call, each with its own time; NaN and infinity are kept."""
-    from mlflow.entities import Metric
-
-    entries = [Metric(metric_name(point.name), point.value, int(point.at * 1000), point.step) for point in points]
-    client.log_batch(run, metrics=entries)
-
-
 def metric_name(name: str) -> str:
     """The metric's name in the form that MLflow accepts: a refused name would block all later metrics."""
     allowed = re.sub(r"[^\w.\- :/]", "_", name)[:_LONGEST_NAME] or "_"
@@ -278,11 +271,16 @@ def quiet_client(uri: str) -> "MlflowClient":
 
 @cache
 def load_mlflow() -> "type[MlflowClient]":
-    """Import MLflow, once per process. No other thread may import meanwhile: pandas and scipy seem to be missing."""
+    """Import MLflow, once per process.
+
+    If the main thread does it, no other thread may import meanwhile, as pandas and scipy seem to be missing.
+    """
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    # MLflow shows data frames as data sets if it finds pandas. Nothing here passes data frames to it.
-    with warnings.catch_warnings(), without("pandas", "scipy"):
+    # MLflow shows data frames as data sets if it finds pandas. Nothing here passes data frames to it. Beside another
+    # thread, the main one may need them.
+    alone = threading.current_thread() is threading.main_thread()
+    with _loading, warnings.catch_warnings(), without(*(("pandas", "scipy") if alone else ())):
         warnings.simplefilter("ignore")
         from mlflow import MlflowClient
 

@@ -8,10 +8,9 @@ credentials. Runs that this pod tracks are children of the task's run, which KFP
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
 from gatehouse.runtime.redaction import error_text
@@ -54,10 +53,6 @@ class KfpTask:
     server: str
     experiment: str
     run: str
-
-    def to_json(self) -> dict[str, str]:
-        """As JSON, stored with what is to be shown later."""
-        return asdict(self)
 
 
 @dataclass
@@ -109,12 +104,6 @@ def task_here(uri: str, server: str) -> KfpTask | None:
     """The run of this pod's task on the server with this URI and name; None if KFP has none there."""
     run, experiment = os.environ.get(RUN, ""), os.environ.get(_EXPERIMENT, "")
     return KfpTask(server, experiment, run) if run and experiment and not is_own(uri) else None
-
-
-def kept_task(kept: Mapping[str, Any], server: str) -> KfpTask | None:
-    """The run that `to_json` stored; None if there was none on this server."""
-    task = KfpTask(**kept) if kept else None
-    return task if task and task.server == server else None
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.launchers.launcher import LOCATION, LOG, METRICS, RESULT, WEIGHTS, TrainingJob, job_directory
     from gatehouse.launchers.local import launcher
     from gatehouse.tracking.provenance import capture_environment
-    from gatehouse.tracking.shipping import close_spool, followed, open_spool, shipped_live
+    from gatehouse.tracking.sending import tracked_job
     from gatehouse.training.job import PARTS, prepare_job
     from gatehouse.training.model_spec import weights_file
 
@@ -98,13 +98,20 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     with job_directory(store, f"train-{key}", PARTS) as directory, _shared_checkpoints(store, key, request, directory):
         prepared = prepare_job(store, request.split, request.transformation, spec, directory)
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
-        spool = open_spool(store, key, name, directory / METRICS, params=params, inputs=inputs)
         minutes = spec.operation.timeout_minutes
         job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, own=own_names(spec))
         # Until the model is published, any error is recorded as the reason why the run has none.
-        with shipped_live(store, spool, live=request.live, sampled=not where.remote):
-            with followed(spool):
-                where.run(job)
+        with tracked_job(
+            store,
+            key,
+            name,
+            directory / METRICS,
+            params=params,
+            inputs=inputs,
+            live=request.live,
+            sampled=not where.remote,
+        ) as tracked:
+            where.run(job)
             result = json.loads((directory / RESULT).read_text())
             details = store.manifest(inputs["training_set"]).details
             description = {
@@ -130,7 +137,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
                 configuration=identity_of(spec),
                 details={"best_epoch": result["best_epoch"]},
             )
-        close_spool(store, spool, str(model))
+            tracked.model = str(model)
         place = directory / LOCATION
         measurement = {
             "stage": "train",

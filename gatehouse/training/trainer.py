@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from gatehouse.launchers.launcher import METRICS, WEIGHTS
 from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
-from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.batches import Batch, Loader, Position, Rows, Step
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
 from gatehouse.training.compute import DivergedError, LossScaler
@@ -69,7 +69,7 @@ class Trainer:
         )
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.barrier = StepBarrier(heartbeat)
-        self.metrics = SpoolWriter(directory / METRICS) if self.layout.leads else None
+        self.metrics = MetricsFile(directory / METRICS) if self.layout.leads else None
         self.began = 0, time.monotonic()
 
     def train(self) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import METRICS, WEIGHTS, collective_seconds
 from gatehouse.launchers.rank_files import Heartbeat, Preempted
 from gatehouse.launchers.step_barrier import Agreement, StepBarrier
-from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.batches import Rows
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer
 from gatehouse.training.compute import DivergedError
@@ -130,7 +130,7 @@ class BoostingTrainer:
         self.state = BoostingState(settings, [self.train_matrix, *(matrix for _, matrix in self.validation)])
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.barrier = StepBarrier(heartbeat)
-        self.metrics = SpoolWriter(directory / METRICS) if self.rank == 0 else None
+        self.metrics = MetricsFile(directory / METRICS) if self.rank == 0 else None
 
     def train(self) -> dict[str, Any] | None:
         """Add trees until the last round or until patience ends; see `Trainer.train`."""

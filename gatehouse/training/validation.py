@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gatehouse.metrics.catalogue import is_minimized, metric_named
 from gatehouse.metrics.tasks import task_of_loss
-from gatehouse.tracking.spool import SpoolWriter
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.batches import Rows
 from gatehouse.training.loss import Loss
 from gatehouse.training.network_scoring import predictions
@@ -78,15 +78,16 @@ def sums_of(scores: Tensor, rows: Rows, loss: Loss) -> tuple[float, float]:
     return total, weight
 
 
-def log_epochs(metrics: SpoolWriter | None, history: Sequence[Mapping[str, float]]) -> None:
-    """Spool rows of a history, each under the number of its epoch; nothing on ranks that spool nothing.
+def log_epochs(metrics: MetricsFile | None, history: Sequence[Mapping[str, float]]) -> None:
+    """Log rows of a history, each under the number of its epoch; nothing on ranks that log nothing.
 
-    A resumed run spools the rows of its checkpoint again, for readers that began only now.
+    A resumed run logs the rows of its checkpoint again, for readers that began only now.
     """
     if metrics is None:
         return
     for row in history:
         metrics.log({name: value for name, value in row.items() if name != "epoch"}, int(row["epoch"]))
+    metrics.flush()
 
 
 def best_epoch(history: list[dict[str, Any]], spec: TrainSpec) -> int:

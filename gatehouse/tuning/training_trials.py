@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from gatehouse.data.splitting.parts import divided_set, read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import Stop, stopped
+from gatehouse.metrics.performance import measure_latency
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.performance import measure_latency
-from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
-from gatehouse.tracking.spool import Point
+from gatehouse.tracking.metrics_file import Point
+from gatehouse.tracking.sending import FOLLOWER, RUN_TITLE
 from gatehouse.training.predictor import Predictor
 from gatehouse.training.spec import TrainSpec, length_of, measured_metrics
 from gatehouse.training.stage import TrainRequest, job_key, train

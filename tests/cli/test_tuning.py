@@ -167,7 +167,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
 
     monkeypatch.setattr(stage, "tune", tune)
     monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
-    monkeypatch.setattr("gatehouse.tracking.training.track_experiment", lambda *_: None)
+    monkeypatch.setattr("gatehouse.tracking.projection.track_experiment", lambda *_: None)
     return result
 
 

@@ -8,8 +8,8 @@ import pytest
 from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import ChampionRule, EvaluationSpec, GatePolicy
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.metrics import performance
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import performance
 from tests.evaluation.candidates import publish_model
 from tests.training.synthetic import lay_out, publish_split, publish_training_set, table
 

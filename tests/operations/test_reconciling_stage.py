@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +26,9 @@ from gatehouse.operations.reconciling_stage import (
 from gatehouse.runtime.process import here, start_time
 from gatehouse.store.run import Attempt, end_of
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.mlflow_client import RUN, create_run, tracking_of
+from gatehouse.tracking.metrics_file import MetricsFile
+from gatehouse.tracking.mlflow_client import JOB, RUN, create_run, find_run, tracking_of
+from gatehouse.tracking.sending import open_job
 from tests.operations.conftest import RUN as OWN
 from tests.operations.hook import Hook
 from tests.stand_ins.kfp_api import PIPELINE, KfpServer
@@ -78,9 +82,13 @@ def gone() -> str:
 
 
 def test_a_run_whose_process_was_killed_ends_once_in_its_record_in_mlflow_and_by_notice(
-    store: ArtifactStore, gone: str, hook: Hook
+    store: ArtifactStore, gone: str, hook: Hook, tmp_path: Path
 ) -> None:
     begin(store, "dead", gone)
+    job = open_job(store, "job", "flights", tmp_path / "metrics", {}, {})
+    with closing(MetricsFile(job.metrics)) as metrics:
+        metrics.log({"loss": 0.5}, 7)
+    job.lock.close()  # As the kernel does when a process is killed.
     tracking = tracking_of(store)
     assert tracking is not None
     with tracking.client() as client:
@@ -92,6 +100,8 @@ def test_a_run_whose_process_was_killed_ends_once_in_its_record_in_mlflow_and_by
     assert [end[name] for name in names] == ["failed", "train", "KilledError", "reconcile"]
     with tracking.client() as client:
         assert client.get_run(shown).info.status == "KILLED"
+        training = find_run(client, tracking.experiment(client, "flights"), JOB, "job")
+    assert training is not None and (training.info.status, training.data.metrics) == ("KILLED", {"loss": 0.5})
     assert [row.state for row in read(store) if row.run == "dead"] == ["failed", "killed"]
     (body,) = hook.bodies
     assert (body["run"], body["pipeline"], body["stage"]) == ("dead", "training", "train")

@@ -19,12 +19,20 @@ from gatehouse.registry import projection
 from gatehouse.store.records import create_record
 from gatehouse.store.run import RUN_ID, Attempt, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import mlflow_client, pipeline_runs
+from gatehouse.tracking import mlflow_client
+from gatehouse.tracking import projection as shown_projection
 from gatehouse.tracking.mlflow_client import pipeline_run, tracking_of
-from gatehouse.tracking.pipeline_runs import backlog_reason, close_run, leave_ledger, left_by, runs_left, show_apart
 from gatehouse.tracking.place import LATER
+from gatehouse.tracking.projection import (
+    backlog_reason,
+    close_run,
+    leave_ledger,
+    left_by,
+    runs_left,
+    show_apart,
+    track_training,
+)
 from gatehouse.tracking.provenance import PRICES
-from gatehouse.tracking.training import track_training
 from tests.small_example import EXAMPLE
 from tests.tracking.shown import runs_of
 
@@ -122,11 +130,11 @@ def test_a_run_that_failed_ends_before_it_is_shown_and_is_noted_so_that_the_next
 def test_the_wait_for_what_shows_a_run_has_an_end(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pipeline_runs, "PATIENCE", 0.1)
+    monkeypatch.setattr(shown_projection, "PATIENCE", 0.1)
     slow = subprocess.Popen(["sleep", "60"])
     for run in ("run-0", "run-1"):
         create_record(store.objects, f"tracking/left/{run}/run.json", {})
-    monkeypatch.setattr(pipeline_runs, "show_apart", lambda *_: slow)
+    monkeypatch.setattr(shown_projection, "show_apart", lambda *_: slow)
     log = tmp_path / "run.log"
     done = _command(LocalRun("run-1", log, exit_code=0), store, monkeypatch)
     assert (done.exit_code, slow.poll(), f"does not show this run yet: {log}" in done.output) == (0, None, True)

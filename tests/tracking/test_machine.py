@@ -13,10 +13,10 @@ from gatehouse.operations.metrics import Row, rows_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import machine
+from gatehouse.tracking import sending
 from gatehouse.tracking.machine import Machine
 from gatehouse.tracking.provenance import Prices
-from gatehouse.tracking.shipping import open_spool, shipped_live
+from gatehouse.tracking.sending import tracked_job
 
 
 def test_host_metrics_agree_with_psutil_and_count_all_processes_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +87,8 @@ def test_the_gpu_utilisation_of_all_trainings_of_a_task_is_in_the_table(
         return request
 
     def learn(request: SearchRequest, store: ArtifactStore) -> SearchRequest:
-        spool = open_spool(store, f"job-{request.trainings}", "flights", tmp_path / "metrics")
         enough, until = len(seen) + 4, time.monotonic() + 20
-        with shipped_live(store, spool, live=False):
+        with tracked_job(store, f"job-{request.trainings}", "flights", tmp_path / "metrics", sampled=True):
             while len(seen) < enough and time.monotonic() < until:
                 time.sleep(0.01)
         return request
@@ -100,7 +99,7 @@ def test_the_gpu_utilisation_of_all_trainings_of_a_task_is_in_the_table(
 
     tune, train = Stage(Declaration("tune", "A"), search), Stage(Declaration("train", "B"), learn)
     monkeypatch.setenv(RUN_ID, "run")
-    monkeypatch.setattr(machine, "SAMPLING", 0.02)
+    monkeypatch.setattr(sending, "SAMPLING", 0.02)
     monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlDeviceGetUtilizationRates=rates))
     tune(SearchRequest(trainings=2), store)
     assert len(seen) >= 8 and row().stage == "tune"

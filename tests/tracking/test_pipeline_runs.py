@@ -9,8 +9,7 @@ import pytest
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
-from gatehouse.tracking.pipeline_runs import track_run
-from gatehouse.tracking.training import track_training
+from gatehouse.tracking.projection import track_run, track_training
 from tests.tracking.shown import runs_of
 
 

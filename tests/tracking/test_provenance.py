@@ -99,7 +99,7 @@ def test_a_folder_has_its_release_or_its_commit(tmp_path: Path) -> None:
 
 def test_the_peak_of_a_process_stays_when_its_memory_was_freed() -> None:
     program = (
-        "from gatehouse.tracking.performance import peak_memory_mb as peak\n"
+        "from gatehouse.metrics.performance import peak_memory_mb as peak\n"
         "before = peak(); data = b'x' * 200_000_000; del data; print(peak() - before)"
     )
     assert 199 < float(output_of(program)) < 203

@@ -5,7 +5,8 @@ The loop never waits, every point arrives once, and KFP alone ends the runs that
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,10 @@ from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import PARENT, REFERENCE, quiet_client, tracking_of
-from gatehouse.tracking.pipeline_runs import track_run
-from gatehouse.tracking.shipping import close_spool, deliver, open_spool, shipped_live
-from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.tracking.training import show_training, track_training
+from gatehouse.tracking.projection import show_training, track_run, track_training
+from gatehouse.tracking.sending import open_job, send_rest, tracked_job
 from tests.tracking.servers import Proxy, mlflow_server, proxied
 
 MODEL = "models/flights/sha256-" + "0" * 64
@@ -52,59 +52,63 @@ def _steps(proxy: Proxy, experiment: str, name: str = "loss") -> list[int]:
 def test_the_loop_does_not_wait_for_a_slow_server_that_loses_answers(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy
 ) -> None:
-    folder = open_spool(store, "job-1", "slow", tmp_path / "link", params={"lr": 0.01})
-    writer, longest = SpoolWriter(folder), 0.0
-    with shipped_live(store, folder):
+    longest = 0.0
+    with tracked_job(store, "job-1", "slow", tmp_path / "link", params={"lr": 0.01}, live=True) as job:
+        metrics = MetricsFile(job.metrics)
         for step in range(3000):
             began = time.perf_counter()
-            writer.log({"loss": 1.0 / (step + 1)}, step)
+            metrics.log({"loss": 1.0 / (step + 1)}, step)
             longest = max(longest, time.perf_counter() - began)
             if step == 1000:
                 deadline = time.monotonic() + 120
                 while not any("log-batch" in path for path in proxy.requests):
-                    assert time.monotonic() < deadline, "nothing was shipped while the job ran"
+                    assert time.monotonic() < deadline, "nothing was sent while the job ran"
                     time.sleep(0.05)
                 proxy.delay, proxy.lost = 10.0, 2
             time.sleep(0.0005)
-        proxy.delay = 0.1
-    assert longest < 5
-    close_spool(store, folder, MODEL)
+        metrics.close()
+        job.model, began = MODEL, time.monotonic()
+    assert longest < 5 and time.monotonic() - began < 5, "the end of the job does not wait for an answer"
+    proxy.delay = 0.1
     deadline = time.monotonic() + 120
-    while folder.exists() and time.monotonic() < deadline:
-        deliver(store)  # A lost answer leaves the rest to the next time.
-    assert _steps(proxy, "slow") == list(range(3000)) and not folder.exists()
+    while job.folder.exists() and time.monotonic() < deadline:
+        send_rest(store)  # A lost answer leaves the rest to the next time.
+    assert _steps(proxy, "slow") == list(range(3000)) and not job.folder.exists()
 
 
 def test_points_logged_while_the_server_was_down_are_there_later(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:
     proxy.down = True
-    folder = open_spool(store, "job-2", "away", tmp_path / "link", params={"lr": 0.001})
-    writer = SpoolWriter(folder)
-    for step in range(1500):
-        writer.log({"loss": 1.0}, step)
-    close_spool(store, folder, MODEL)
-    deliver(store)
+    folder = _ended(store, tmp_path / "link", "job-2", "away", range(1500))
+    send_rest(store)
     assert folder.exists() and "MLflow could not be written" in caplog.text
     proxy.down = False
-    deliver(store)
+    send_rest(store)
     assert _steps(proxy, "away") == list(range(1500))
+
+
+def _ended(
+    store: ArtifactStore, link: Path, job: str, experiment: str, steps: Iterable[int], model: str = MODEL
+) -> Path:
+    """The folder of a job that has ended with a model, or with an error; nothing of it was sent."""
+    opened = open_job(store, job, experiment, link, {"lr": 0.1}, {})
+    with closing(MetricsFile(opened.metrics)) as metrics:
+        for step in steps:
+            metrics.log({"loss": 1.0 / (step + 1), f"since {min(steps)}": 1.0}, step)
+    opened.model = model
+    opened.close("" if model else "TrainingFailedError")
+    return opened.folder
 
 
 def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
     store: ArtifactStore, tmp_path: Path, proxy: Proxy
 ) -> None:
-    """Killed after step 59, then after 79, each time resumed from step 40: also where its spool was delivered."""
+    """Killed after step 59, then after 79, each time resumed from step 40: also where its rest was delivered."""
     for begin, end in ((0, 60), (40, 80), (40, 100)):
-        folder = open_spool(store, "job-3", "resumed", tmp_path / "link")
-        writer = SpoolWriter(folder)
-        for step in range(begin, end):
-            writer.log({"loss": 1.0 / (step + 1), f"since {begin}": 1.0}, step)
-        if end == 60:
-            close_spool(store, folder, "", "killed")
-            deliver(store)
-    close_spool(store, folder, MODEL)
-    deliver(store)
+        _ended(store, tmp_path / "link", "job-3", "resumed", range(begin, end), MODEL if end == 100 else "")
+        if end != 80:
+            send_rest(store)
     assert _steps(proxy, "resumed") == list(range(100))
     assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
 
@@ -151,15 +155,10 @@ def kfp(proxy: Proxy) -> KfpRun:
     return KfpRun.create(quiet_client(proxy.url), proxy.url, "run-1")
 
 
-def _trained(store: ArtifactStore, link: Path, job: str, error: str = "") -> str:
-    folder = open_spool(store, job, "flights", link, params={"lr": 0.1})
-    SpoolWriter(folder).log({"loss": 0.5}, 0)
-    model = "" if error else str(store.publish("models", "flights", {"model.json": job}))
-    close_spool(store, folder, model, error)
-    if model:
-        track_training(store, model)
-    else:
-        deliver(store)
+def _trained(store: ArtifactStore, link: Path, job: str) -> str:
+    model = str(store.publish("models", "flights", {"model.json": job}))
+    _ended(store, link, job, "flights", [1], model)
+    track_training(store, model)
     return model
 
 
@@ -191,7 +190,8 @@ def test_a_retried_pod_continues_the_run_of_the_first_attempt(
 ) -> None:
     train = kfp.begin("train")
     kfp.enter(train, monkeypatch)
-    _trained(store, tmp_path / "link", "job-b", error="TrainingFailedError")
+    _ended(store, tmp_path / "link", "job-b", "flights", [1], "")
+    send_rest(store)
     kfp.end(train, "FAILED")
     assert [run.info.status for run in kfp.below(train)] == ["FAILED"]
     kfp.client.update_run(train, status="RUNNING")
@@ -200,18 +200,16 @@ def test_a_retried_pod_continues_the_run_of_the_first_attempt(
     assert [run.info.status for run in kfp.below(train)] == ["FINISHED"]
 
 
-def test_the_spool_of_a_lost_pod_is_delivered_by_another_task_below_its_own_run(
+def test_metrics_of_a_lost_pod_are_delivered_by_another_task_below_its_own_run(
     store: ArtifactStore, tmp_path: Path, kfp: KfpRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train = kfp.begin("train")
     kfp.enter(train, monkeypatch)
-    folder = open_spool(store, "job-c", "flights", tmp_path / "link")
-    SpoolWriter(folder).log({"loss": 0.25}, 0)
-    (folder / "closed").touch()
+    _ended(store, tmp_path / "link", "job-c", "flights", [3], "")
     later = KfpRun.create(kfp.client, kfp.uri, "run-3")
     later.enter(later.begin("tune"), monkeypatch)
-    deliver(store)
-    assert [run.data.metrics for run in kfp.below(train)] == [{"loss": 0.25}]
+    send_rest(store)
+    assert [run.data.metrics["loss"] for run in kfp.below(train)] == [0.25]
 
 
 def test_kfp_s_workspace_and_token_are_used_and_not_sent_to_the_project_s_own_server(
@@ -271,6 +269,7 @@ def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
     assert launch(request, store).metrics == {"loss": 0.25, "accuracy": 0.75}
     assert {access[0] for access in proxy.access} == {"Bearer ours"}
     assert _steps(proxy, "own") == [0, 1], "the second attempt goes on in the run of the first"
+    assert _steps(proxy, "own", "accuracy") == [0, 1], "what it prints is there too, a step for each line"
     client = quiet_client(proxy.url)
     entry = client.get_experiment_by_name("own")
     assert entry and [run.info.status for run in client.search_runs([entry.experiment_id])] == ["FINISHED"]

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import pytest
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import shipping
+from gatehouse.tracking import sending
+from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.projection import show_training, track_experiment, track_training
 from gatehouse.tracking.provenance import lineage_of
-from gatehouse.tracking.shipping import close_spool, deliver, open_spool
-from gatehouse.tracking.spool import SpoolWriter
-from gatehouse.tracking.training import show_training, track_experiment, track_training
+from gatehouse.tracking.sending import open_job, send_rest
 from gatehouse.training.validation import log_epochs
 from tests.tracking.shown import client_of, runs_of, steps_of
 
@@ -80,9 +81,10 @@ def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -
 
 
 def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: ArtifactStore, tmp_path: Path) -> None:
-    folder = open_spool(shared, "job-7", "live", tmp_path / "link", params={"dropout": 9})
-    SpoolWriter(folder).log({"step_loss": 3.0}, 0)
-    close_spool(shared, folder, "", "diverged")
+    job = open_job(shared, "job-7", "live", tmp_path / "link", {"dropout": 9}, {})
+    with closing(MetricsFile(job.metrics)) as metrics:
+        metrics.log({"step_loss": 3.0}, 0)
+    job.close("diverged")
     trials = [{"number": 0, "parameters": {"dropout": 9}, "state": "failed", "reason": "diverged"}]
     files = {"trials.json": canonical_json(trials)}
     experiment = str(shared.publish("experiments", "live", files, details={"best_trial": 0}))
@@ -95,13 +97,14 @@ def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: Arti
 
 def train(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
     """A job that ended with a model, of which nothing has reached MLflow yet."""
-    folder = open_spool(store, job, model.split("/")[1], tmp_path / "link")
-    writer = SpoolWriter(folder)
-    writer.log({"step_loss": 3.0}, 0)
-    log_epochs(writer, store.read_json(model, "history.json"))
+    opened = open_job(store, job, model.split("/")[1], tmp_path / "link", {}, {})
+    with closing(MetricsFile(opened.metrics)) as metrics:
+        metrics.log({"step_loss": 3.0}, 0)
+        log_epochs(metrics, store.read_json(model, "history.json"))
     store.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": job})
-    close_spool(store, folder, model)
-    return folder
+    opened.model = model
+    opened.close()
+    return opened.folder
 
 
 def test_another_job_that_makes_the_same_bits_has_a_complete_run_of_its_own(
@@ -118,26 +121,28 @@ def test_another_job_that_makes_the_same_bits_has_a_complete_run_of_its_own(
         assert run.data.metrics.keys() >= {"step_loss", "log_loss", "duration_seconds"}
 
 
-def test_epochs_that_a_job_has_spooled_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
+def test_epochs_that_a_job_has_logged_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
     model = model_of(shared, "once", seed=7)
-    folder = open_spool(shared, "job-once", "once", tmp_path / "link")
-    writer = SpoolWriter(folder)
-    for epoch in (0, 1, 0, 1):  # A job that resumed from a checkpoint logs what it found there; the last one is lost.
-        writer.log({"log_loss": 0.6 - epoch / 10_000}, epoch)
+    job = open_job(shared, "job-once", "once", tmp_path / "link", {}, {})
+    with closing(MetricsFile(job.metrics)) as metrics:
+        for epoch in (0, 1, 0, 1):  # A job that resumed logs the epochs of its checkpoint again; the last one is lost.
+            metrics.log({"log_loss": 0.6 - epoch / 10_000}, epoch)
     shared.append(f"measurements/{model}", {"stage": "train", "seconds": 1.0, "job": "job-once"})
-    close_spool(shared, folder, model)
+    job.model = model
+    job.close()
     track_training(shared, model)
     run = runs_of(shared, "once")[1]
     assert steps_of(shared, run, "log_loss") == steps_of(shared, run, "roc_auc") == [0, 1, 2]
 
 
-def test_a_model_that_is_shown_while_another_process_ships_its_metrics_has_one_run(
-    shared: ArtifactStore, tmp_path: Path
+def test_a_model_that_is_shown_while_another_process_sends_its_metrics_has_one_run(
+    shared: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of(shared, "beside", seed=7)
-    with shipping._exclusive(train(shared, tmp_path, "job-beside", model)):
+    monkeypatch.setattr(sending, "_BUDGET", 0.2)
+    with sending._exclusive(train(shared, tmp_path, "job-beside", model)):
         track_training(shared, model)
-    deliver(shared)
+    send_rest(shared)
     _, run = runs_of(shared, "beside")
     assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
@@ -147,7 +152,7 @@ def test_tracking_again_adds_nothing_and_imports_no_mlflow(shared: ArtifactStore
     track_training(shared, model)
     program = (
         "import os, sys; from gatehouse.store.store import ArtifactStore\n"
-        "from gatehouse.tracking.training import track_training\n"
+        "from gatehouse.tracking.projection import track_training\n"
         "os.environ['GATEHOUSE_RUN_ID'] = 'another run'\n"
         "track_training(ArtifactStore.open(sys.argv[1]), sys.argv[2]); print('mlflow' in sys.modules)"
     )

@@ -9,7 +9,7 @@ from gatehouse.components import train
 from gatehouse.data import component_task
 from gatehouse.store.parameters import parameter_of
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import training as tracking
+from gatehouse.tracking import projection as tracking
 from gatehouse.training import calibration_stage as calibrating
 from gatehouse.training import stage
 from gatehouse.training.model_spec import CalibrationSpec

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from gatehouse.tracking.spool import Position, read
+from gatehouse.tracking.metrics_file import read_points
 from gatehouse.training.parallel.mesh import Layout
 from gatehouse.training.parallel.parallelize import Replicated, replicate
 from tests.training.specs import architecture, network, vary, write_rows
@@ -94,7 +94,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _steps(folder: Path, name: str) -> list[float]:
-    points, _ = read(folder / "metrics", Position(), 1000)
+    points, _ = read_points(folder / "metrics")
     return [point.value for point in points if point.name == name][:3]
 
 

@@ -11,8 +11,8 @@ import pytest
 from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError
 from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.shipping import FOLLOWER
-from gatehouse.tracking.spool import Point
+from gatehouse.tracking.metrics_file import Point
+from gatehouse.tracking.sending import FOLLOWER
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining
 from gatehouse.training.stage import TrainRequest, TrainResult, train
 from tests.conftest import Once

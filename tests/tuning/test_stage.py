@@ -12,9 +12,9 @@ from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.metrics_file import Point
 from gatehouse.tracking.provenance import PRICES
-from gatehouse.tracking.shipping import FOLLOWER, RUN_TITLE
-from gatehouse.tracking.spool import Point
+from gatehouse.tracking.sending import FOLLOWER, RUN_TITLE
 from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import controller, training_trials

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.spec import described
+from gatehouse.metrics.performance import measure_latency, peak_memory_mb
 from gatehouse.runtime.process import die_with_parent
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.performance import measure_latency, peak_memory_mb
 from gatehouse.training.predictor import Predictor
 
 Row = Mapping[str, object]

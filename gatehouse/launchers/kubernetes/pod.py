@@ -3,11 +3,11 @@
 Every node fetches and trains. The node that has the result sends it. The others wait until then, because some
 operators end all pods of a job when one of them has ended.
 
-Every ten seconds a pod appends new points of its spool, and a sample of its CPU, memory and GPUs, to
+Every ten seconds a pod appends the new lines of its metrics file, with a sample of its CPU, memory and GPUs, to
 `jobs/<name>/<launch>/metrics/<hour>`. At its start it appends its environment to `jobs/<name>/<launch>/pods`. The
-launcher copies the metrics into its own spool, and ships them to MLflow from there. So metrics arrive even if the pod
-fails, is evicted or does not have the result, and a pod needs no connection to MLflow. A point that arrives twice (for
-example after a restart of the launcher) is kept once, because it carries its time.
+launcher appends the lines to its own file, and sends them to MLflow from there. So metrics arrive even if the pod
+fails, is evicted or does not have the result, and a pod needs no connection to MLflow. A line may arrive twice, for
+example after a restart of the launcher: it has the same time and step.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from gatehouse.errors import GatehouseError, StoreError, WrongImageError
 from gatehouse.launchers.kubernetes.transfer import (
@@ -46,8 +45,8 @@ from gatehouse.launchers.launcher import (
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import PREFIX, Machine, in_background, note_gpus
+from gatehouse.tracking.metrics_file import MetricsFile, points_of, read_lines
 from gatehouse.tracking.provenance import capture_environment
-from gatehouse.tracking.spool import Point, Position, SpoolWriter, discard, dropped, read
 
 
 def node_count() -> str:
@@ -71,113 +70,86 @@ def rendezvous_options(launch: str) -> list[str]:
 logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 10.0
-_POINTS = 20_000  # maximum number of points in one object of the store
+_SEND_BYTES = 1 << 20  # lines in one object of the store
 _OPEN_HOURS = 2  # hours whose folders pods may still append to; the clocks of machines differ
 
 
 @contextmanager
-def sending_metrics(store: ArtifactStore, folder: str, spool: Path) -> Iterator[None]:
-    """Send the points of the spool of this pod's ranks every ten seconds, and once more at the end of the context."""
-    sender = _Sender(store, folder, spool)
+def sending_metrics(store: ArtifactStore, folder: str, metrics: Path) -> Iterator[None]:
+    """Send the metrics of this pod's ranks every ten seconds, and once more at the end of the context.
 
-    def send(ended: threading.Event) -> None:
+    Samples of the machine are added to the same file. With several nodes, their names contain that of the node. Lines
+    that the store does not accept are sent the next time.
+    """
+    samples, offset = MetricsFile(metrics), 0
+    machine, began = Machine(os.getpid()), time.monotonic()
+    node = "" if node_count() == "1" else f"{os.environ['PET_NODE_RANK']}/"
+
+    def send() -> None:
+        nonlocal offset
+        sample = {f"{PREFIX}{node}{name.removeprefix(PREFIX)}": value for name, value in machine.sample().items()}
+        samples.log(sample, round(time.monotonic() - began))
+        samples.flush()
+        try:
+            while (read := read_lines(metrics, offset, _SEND_BYTES))[0]:
+                # There is a folder for each hour, so that no reader must list all objects of a long job.
+                hour = f"{folder}/metrics/{int(time.time()) // 3600:08d}"
+                store.append(hour, {"lines": read[0].decode()})
+                offset = read[1]
+        except (GatehouseError, OSError) as error:
+            logger.warning("Metrics are not sent for now: %s", error)
+
+    def send_on(ended: threading.Event) -> None:
         while not ended.wait(_SEND_SECONDS):
-            sender.send()
+            send()
 
     store.append(f"{folder}/pods", {"environment": capture_environment().tags()})
     try:
-        with in_background(send, "send-metrics"):
+        with in_background(send_on, "send-metrics"):
             yield
     finally:
-        sender.send()
-
-
-class _Sender:
-    def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
-        self._store, self._prefix, self._spool = store, f"{folder}/metrics", spool
-        self._position = Position()
-        self._dropped = 0
-        self._machine, self._began = Machine(os.getpid()), time.monotonic()
-
-    def send(self) -> None:
-        """Send new points and the load of this machine; points that the store does not accept are sent the next time.
-
-        With several nodes, the names of the load's metrics contain the name of the node.
-        """
-        node = "" if node_count() == "1" else f"{os.environ['PET_NODE_RANK']}/"
-        now, step = time.time(), round(time.monotonic() - self._began)
-        try:
-            sampled = [
-                Point(f"{PREFIX}{node}{name.removeprefix(PREFIX)}", value, step, now)
-                for name, value in self._machine.sample().items()
-            ]
-            while True:
-                spooled = self._spool.exists()
-                points, after = read(self._spool, self._position, _POINTS) if spooled else ([], self._position)
-                lost = dropped(self._spool)
-                if points or sampled or lost != self._dropped:
-                    # Values are sent as text, because JSON has no NaN and no infinity.
-                    rows = [[point.name, point.value.hex(), point.step, point.at] for point in (*points, *sampled)]
-                    # There is a folder for each hour, so that no reader must list all objects of a long job.
-                    hour = f"{self._prefix}/{int(time.time()) // 3600:08d}"
-                    self._store.append(hour, {"points": rows, "dropped": lost - self._dropped})
-                self._position, self._dropped = after, lost
-                if not points:
-                    return
-                discard(self._spool, after)
-                sampled = []
-        except (GatehouseError, OSError) as error:
-            logger.warning("Metrics are not sent for now: %s", error)
+        send()
+        samples.close()
 
 
 class PodMetrics:
     """The metrics that the pods of one job have sent, as its launcher receives them."""
 
-    def __init__(self, store: ArtifactStore, folder: str, spool: Path) -> None:
-        """Receive from the job's folder in the store into the launcher's spool, created with the first metrics."""
-        self._store, self._folder, self._spool = store, folder, spool
-        self._writer: SpoolWriter | None = None
+    def __init__(self, store: ArtifactStore, folder: str, metrics: Path) -> None:
+        """Receive from the job's folder in the store into the launcher's metrics file."""
+        self._store, self._folder, self._metrics = store, folder, metrics
+        self._file: MetricsFile | None = None
         self._received: set[str] = set()
         self._closed_hours: set[str] = set()
-        self._dropped_before = 0
 
     def receive(self) -> None:
-        """Append new points to the launcher's spool; points that cannot be read now are received the next time."""
+        """Append new lines to the launcher's file; lines that cannot be read now are received the next time."""
         prefix = f"{self._folder}/metrics"
         try:
             hours = list(self._store.objects.folders(prefix))
             for hour in sorted(set(hours) - self._closed_hours):
                 for key in sorted(set(self._store.objects.list(f"{prefix}/{hour}")) - self._received):
-                    self._append(read_record(self._store.objects, key) or {})
+                    lines = (read_record(self._store.objects, key) or {}).get("lines", "").encode()
+                    self._file = self._file or MetricsFile(self._metrics)
+                    self._file.append(lines)
+                    for point in points_of(lines):
+                        note_gpus({point.name: point.value})
                     self._received.add(key)
             self._closed_hours = set(hours[:-_OPEN_HOURS])
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics of the pods are not read for now: %s", error)
 
     def close(self) -> None:
-        """Receive the remaining points of every hour, and close the spool."""
+        """Receive the remaining lines of every hour, and close the file."""
         self._closed_hours = set()
         self.receive()
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._file.close()
 
     def environments(self) -> list[dict[str, str]]:
         """The environment of each pod that started, as tags."""
         keys = self._store.objects.list(f"{self._folder}/pods")
         return [(read_record(self._store.objects, key) or {}).get("environment", {}) for key in keys]
-
-    def _append(self, body: dict[str, Any]) -> None:
-        if self._writer is None:
-            self._dropped_before = dropped(self._spool)
-            self._writer = SpoolWriter(self._spool)
-        rows = body.get("points", [])
-        self._writer.take([Point(name, float.fromhex(value), step, at) for name, value, step, at in rows])
-        for name, value, *_ in rows:
-            note_gpus({name: float.fromhex(value)})
-        lost = int(body.get("dropped", 0))
-        counted = min(lost, self._dropped_before)  # An earlier launcher with this spool has counted these.
-        self._dropped_before -= counted
-        self._writer.drop(lost - counted)
 
 
 _WRAPPER = "gatehouse.launchers.wrapper"

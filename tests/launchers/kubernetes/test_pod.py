@@ -4,17 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from gatehouse.errors import StoreError
 from gatehouse.launchers.kubernetes import pod as pod_metrics
 from gatehouse.launchers.kubernetes.api import KubernetesApi
 from gatehouse.launchers.kubernetes.pod import PodMetrics, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.spool import Position, SpoolWriter, dropped, read
+from gatehouse.tracking.metrics_file import MetricsFile, read_points
 
 
 def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: ArtifactStore) -> None:
@@ -67,24 +70,37 @@ def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: P
 FOLDER = "jobs/gatehouse-1/first"
 
 
-def _pod(store: ArtifactStore, spool: Path, step: int, lost: int = 0) -> None:
-    with sending_metrics(store, FOLDER, spool):
-        writer = SpoolWriter(spool)
-        writer.log({"loss": 1.0}, step)
-        writer.drop(lost)
-        writer.close()
+def _pod(store: ArtifactStore, path: Path, step: int) -> None:
+    with sending_metrics(store, FOLDER, path), closing(MetricsFile(path)) as metrics:
+        metrics.log({"loss": 1.0}, step)
 
 
-def _steps(spool: Path) -> list[int]:
-    return sorted({point.step for point in read(spool, Position(), 1000)[0] if point.name == "loss"})
+def _steps(path: Path) -> list[int]:
+    return sorted({point.step for point in read_points(path)[0] if point.name == "loss"})
 
 
-def test_points_that_are_lost_are_counted_once_over_pods_and_launchers(store: ArtifactStore, tmp_path: Path) -> None:
-    for step, lost in ((1, 10), (2, 0), (3, 5)):
-        _pod(store, tmp_path / f"pod-{step}", step, lost)
-    for _ in range(2):
+def test_lines_that_the_store_does_not_take_are_sent_the_next_time(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def append(there: ArtifactStore, prefix: str, body: dict[str, str], append: Any = ArtifactStore.append) -> int:
+        tries.extend([prefix] if "/metrics/" in prefix else [])
+        if 0 < len(tries) < 3:
+            raise StoreError("away")
+        return int(append(there, prefix, body))
+
+    monkeypatch.setattr(ArtifactStore, "append", append)
+    monkeypatch.setattr(pod_metrics, "_SEND_SECONDS", 0.01)
+    with sending_metrics(store, FOLDER, tmp_path / "pod"), closing(MetricsFile(tmp_path / "pod")) as metrics:
+        metrics.log({"loss": 1.0}, 1)
+        metrics.flush()
+        until = time.monotonic() + 60
+        while len(tries) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+    for _ in range(2):  # A launcher that starts again receives everything again.
         PodMetrics(store, FOLDER, tmp_path / "launcher").close()
-    assert dropped(tmp_path / "launcher") == 15
+    assert _steps(tmp_path / "launcher") == [1]
 
 
 def test_hours_that_are_past_are_read_at_the_start_and_at_the_end_only(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from gatehouse.launchers.launcher import LOG, METRICS, RESULT, WEIGHTS, Training
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import GPU_PERCENT, Machine
-from gatehouse.tracking.spool import Position, SpoolWriter, dropped, read
+from gatehouse.tracking.metrics_file import MetricsFile, read_points
 from tests.launchers.kubernetes.scenarios import Scenario, error_of, launcher_on, master_fails, run, succeed, train
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object, container_of
@@ -52,27 +53,23 @@ def test_metrics_of_all_pods_arrive_also_of_a_job_that_fails(
     def log_and_fail(cluster: Cluster, made: Object) -> None:
         address, folder, _ = container_of(made)[1]["command"][3:6]
         for number, loss in enumerate((0.5, float("nan"))):
-            spool = tmp_path / f"pod-{number}"
+            path = tmp_path / f"pod-{number}"
             monkeypatch.setenv("PET_NODE_RANK", str(number))
             busy = {"system/gpu_0_utilization_percentage": 40.0 + 30 * number}
             monkeypatch.setattr(Machine, "gpus", lambda machine, busy=busy: busy)
-            with sending_metrics(ArtifactStore.open(address), folder, spool):
-                writer = SpoolWriter(spool)
-                writer.log({f"loss_{number}": loss}, 7)
-                writer.drop(number)
-                writer.close()
+            with sending_metrics(ArtifactStore.open(address), folder, path), closing(MetricsFile(path)) as metrics:
+                metrics.log({f"loss_{number}": loss}, 7)
         master_fails(cluster, made)
 
     with attempt.as_task():
         error_of(TrainingFailedError, log_and_fail, store, job, "pytorchjob")
     assert attempt.facts == {GPU_PERCENT: 55.0}, "the mean over both pods, for the table of operations"
-    points, _ = read(job.directory / METRICS, Position(), 100)
+    points, _ = read_points(job.directory / METRICS)
     machine = {point.name for point in points if point.name.startswith("system/")}
     assert machine >= {"system/0/cpu_utilization_percentage", "system/1/job_memory_usage_megabytes"}
     points = [point for point in points if point.name not in machine]
     assert [(point.name, point.step) for point in points] == [("loss_0", 7), ("loss_1", 7)]
     assert points[0].value == 0.5 and math.isnan(points[1].value)
-    assert dropped(job.directory / METRICS) == 1
 
 
 @pytest.mark.parametrize(("scenario", "succeeds"), [(succeed, True), (master_fails, False)])
