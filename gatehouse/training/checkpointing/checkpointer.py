@@ -58,10 +58,11 @@ class Checkpointer:
             self.store = CheckpointStore(LocalObjects(folder), "steps")
         self._policy = policy
         self._rank, self._world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        # The thread that writes must not talk in the group in which the loop talks.
-        timeout = timedelta(seconds=collective_seconds())
-        groups = [dist.new_group(backend="gloo", timeout=timeout) if self._world > 1 else None for _ in range(2)]
-        self._group, self._beside = groups
+        # The thread that writes must not talk in the group in which the loop talks. It may wait long for a slow store.
+        timeouts = timedelta(seconds=collective_seconds()), timedelta(days=1)
+        self._group, self._beside = (
+            dist.new_group(backend="gloo", timeout=timeout) if self._world > 1 else None for timeout in timeouts
+        )
         self._attempt: str = self._from_first(uuid.uuid4().hex[:8])
         self._names: list[str] = []
         self._pieces: dict[str, tuple[int, ...]] = {}
