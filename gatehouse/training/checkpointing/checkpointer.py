@@ -63,7 +63,9 @@ class Checkpointer:
         self._group, self._beside = (
             dist.new_group(backend="gloo", timeout=timeout) if self._world > 1 else None for timeout in timeouts
         )
-        self._attempt: str = self._from_first(uuid.uuid4().hex[:8])
+        # A later start has a greater number. The token parts two starts that see the same checkpoints.
+        starts = [int(name.partition("-")[0]) for name in self.store.names()] if self._rank == 0 else []
+        self._start, self._token = self._gathered((max(starts, default=0) + 1, uuid.uuid4().hex[:8]), self._group)[0]
         self._names: list[str] = []
         self._pieces: dict[str, tuple[int, ...]] = {}
         self._copies: dict[str, Tensor] = {}
@@ -93,15 +95,15 @@ class Checkpointer:
         if int(os.environ.get("LOCAL_RANK", self._rank)) == 0:
             for file in self._scratch.glob("*"):  # what a killed process left
                 file.unlink(missing_ok=True)
-        for name in self._from_first(self.store.names() if self._rank == 0 else []):
-            saved = None
+        for name in self._gathered(self.store.names(), self._group)[0]:
+            whole = True
             try:
                 saved = self.store.read(name, self._world)
                 self.store.file(saved, self._rank, verify=True)
             except TornCheckpointError as error:
-                saved = None
+                whole = False
                 logger.warning("%s", error)
-            if not self._all(saved is not None) or saved is None:
+            if not self._all(whole):
                 continue
             state.load_state_dict(read_state(self.store, saved, state.state_dict(), self._rank))
             self._last_step, self._last_time = saved.step, time.monotonic()
@@ -112,16 +114,14 @@ class Checkpointer:
 
     def maybe_save(
         self, state: TrainingState, step: int, *, due: bool = False, epoch_ended: bool = False, best: bool = False
-    ) -> bool:
-        """Take a checkpoint after `step` steps, if the policy or `due` asks for one; returns whether one was due."""
+    ) -> None:
+        """Take a checkpoint after `step` steps, if the policy or `due` asks for one."""
         every = self._policy.every_steps
         interval = (due or (every is not None and step % every == 0)) and step != self._last_step
         ended = epoch_ended and self._policy.every_epoch
         reasons = tuple(name for name, holds in (("interval", interval), ("epoch", ended), (BEST, best)) if holds)
-        if not reasons:
-            return False
-        self.save(state, step, reasons)
-        return True
+        if reasons:
+            self.save(state, step, reasons)
 
     @property
     def due(self) -> bool:
@@ -184,7 +184,8 @@ class Checkpointer:
 
     def _write(self, step: int, reasons: tuple[str, ...], values: dict[str, Any]) -> None:
         """Write this rank's file and, where all ranks have theirs, the manifest; training goes on after an error."""
-        name, file, own = f"{step:012d}-{self._attempt}", self._scratch / f"{self._attempt}-{self._rank}", None
+        name, own = f"{self._start:06d}-{step:012d}-{self._token}", None
+        file = self._scratch / f"{self._token}-{self._rank}"
         try:
             try:
                 write_leaves(file, {path: self._copies[path] for path in self._pieces}, values)
@@ -210,17 +211,6 @@ class Checkpointer:
             dist.all_gather_object(everywhere, own, group=group)
         return everywhere
 
-    def _from_first(self, own: Any) -> Any:
-        """`own` of rank 0."""
-        box = [own]
-        if self._group is not None:
-            dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
-
     def _all(self, own: bool) -> bool:
         """Whether this holds on all ranks."""
-        if self._group is None:
-            return own
-        answer = torch.tensor(int(own))
-        dist.all_reduce(answer, dist.ReduceOp.MIN, group=self._group)
-        return bool(answer)
+        return all(self._gathered(own, self._group))

@@ -1,10 +1,10 @@
 """A checkpoint in a store: a safetensors file of each rank, and a manifest that is written last.
 
-    <prefix>/<step>-<attempt>/<sha256>.safetensors   the tensors of one rank; its other values are JSON in the header
-    <prefix>/<step>-<attempt>/manifest.json          step, reasons, and the file of each rank
+    <prefix>/<start>-<step>-<token>/<sha256>.safetensors   the tensors of one rank; other values are JSON in the header
+    <prefix>/<start>-<step>-<token>/manifest.json          step, reasons, and the file of each rank
 
 Where the manifest is, everything else is. A digest shows a file that is missing, short or altered, and the checkpoint
-before it is used. Each start of a run has a name of its own, its attempt, so files that an earlier start still writes
+before it is used. Each start of a run has a number and a token of its own, so files that an earlier start still writes
 never mix with those of the next one.
 """
 
@@ -20,7 +20,6 @@ from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.records import remove_record
 
-FORMAT = "gatehouse/checkpoint/2"
 MANIFEST = "manifest.json"
 BEST = "best"
 
@@ -43,7 +42,7 @@ class RankFile:
 class Saved:
     """The manifest of a checkpoint that was taken after `step` steps; `files` has one entry for each rank.
 
-    Names begin with the step, so they sort as steps do. Reasons are interval, epoch, best and preemption.
+    Names sort as checkpoints were taken. Reasons are interval, epoch, best and preemption.
     """
 
     name: str
@@ -71,7 +70,7 @@ class CheckpointStore:
 
     def commit(self, saved: Saved) -> None:
         """Store the manifest: from now on the checkpoint counts."""
-        text = json.dumps(asdict(saved) | {"format": FORMAT}, sort_keys=True)
+        text = json.dumps(asdict(saved), sort_keys=True)
         sealed = json.dumps({"sha256": sha256_bytes(text.encode()), "manifest": text})
         self.objects.put_bytes(self._key(saved.name, MANIFEST), sealed.encode())
 
@@ -90,8 +89,6 @@ class CheckpointStore:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise self.torn(name, f"{MANIFEST} cannot be read: {error}") from error
         body = json.loads(text)
-        if body.pop("format") != FORMAT:
-            raise self.torn(name, f"{MANIFEST} is not of the format {FORMAT}")
         if processes not in (None, len(body["files"])):
             problem = f"it has files of {len(body['files'])} processes, and this run has {processes}"
             raise self.torn(name, f"{problem}, on whose number the bits of a model depend")
