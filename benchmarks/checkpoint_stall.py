@@ -24,7 +24,7 @@ from torch import nn
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.fsdp import fully_shard
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.spec import CheckpointSpec
@@ -59,7 +59,7 @@ def main() -> int:
     for (size, layers, steps, seconds), sharded in itertools.product(CASES, (False, True)):
         print(f"{size / 1e6:.0f} MB, {'sharded' if sharded else 'replicated'}, every {seconds:.0f} s")
         with tempfile.TemporaryDirectory() as folder:
-            spawn(_rank, (sharded, size, layers, steps, repeats, folder), nprocs=2)
+            start_processes(_rank, (sharded, size, layers, steps, repeats, folder), nprocs=2, start_method="fork")
             report = json.loads(Path(folder, "report").read_text())
         for kind, (call, added, processor) in report.items():
             print(
