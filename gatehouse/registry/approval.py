@@ -38,21 +38,23 @@ def approve(
     store: ArtifactStore,
     model_name: str,
     version: int,
-    word: str,
+    action: str,
     reason: str,
     by: str = "",
 ) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    `word` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for who runs this.
+    `action` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for who runs this.
 
     Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
     approver trained or submitted the model, or if it is not known who did.
     """
-    ledger, by, approves = Ledger(store, model_name), by or whoami(), word == "approve"
+    ledger, by, approves = Ledger(store, model_name), by or whoami(), action == "approve"
     decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
-    if word not in ("approve", "reject") or not reason.strip():
-        raise ApprovalError(f"Expected to approve or to reject, with a reason (--reason), found {word!r}, {reason!r}.")
+    if action not in ("approve", "reject") or not reason.strip():
+        raise ApprovalError(
+            f"Expected to approve or to reject, with a reason (--reason), found {action!r}, {reason!r}."
+        )
 
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
         chosen = state.version(number)

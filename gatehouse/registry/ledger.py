@@ -40,7 +40,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Subject(_Entry):
+class VerdictSubject(_Entry):
     """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
 
     model: str
@@ -73,7 +73,7 @@ class Verdict(_Entry):
     `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
     """
 
-    subject: Subject
+    subject: VerdictSubject
     champion: str
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
@@ -219,7 +219,7 @@ class State:
             return version.ended or ("replaced" if version.version in self.champions else "candidate")
         return aliases[-1]
 
-    def verdict_on(self, subject: Subject) -> tuple[int, Verdict] | None:
+    def verdict_on(self, subject: VerdictSubject) -> tuple[int, Verdict] | None:
         """The last verdict on a subject with the number of its record, or None."""
         return next((entry for entry in reversed(self.verdicts) if entry[1].subject == subject), None)
 
@@ -239,7 +239,7 @@ class State:
         models = (self.versions[number - 1].model for number in reversed(self.champions))
         return next((champion for champion in models if champion != model), "")
 
-    def uses_before(self, number: int, subject: Subject) -> int:
+    def uses_before(self, number: int, subject: VerdictSubject) -> int:
         """How many other candidates were judged on the subject's test set before record `number`."""
         data = (subject.training_set, subject.split)
         earlier = (verdict.subject for at, verdict in self.verdicts if at < number)
@@ -253,7 +253,7 @@ class State:
         promoted = version.promoted_at > number or self.champion == version.version
         return promoted or version.withdrawn or version.archived
 
-    def expected_champion(self, subject: Subject) -> str:
+    def expected_champion(self, subject: VerdictSubject) -> str:
         """Identity of the champion that the subject's candidate is judged against; empty for none.
 
         It is the champion other than the candidate. If a verdict on the subject is settled, it is that verdict's

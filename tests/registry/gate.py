@@ -54,11 +54,11 @@ class Gate:
     def approve(
         self,
         version: int = 0,
-        word: Literal["approve", "reject"] = "approve",
+        action: Literal["approve", "reject"] = "approve",
         reason: str = "looks right",
         by: str = "",
     ) -> None:
-        approve(self.store, NAME, version, word, reason, by)
+        approve(self.store, NAME, version, action, reason, by)
 
     def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
         until = now().date() + timedelta(days)

@@ -74,7 +74,7 @@ def test_an_approval_is_valid_for_one_verdict_against_one_champion(waiting: Gate
 
 def test_the_last_signature_counts(waiting: Gate) -> None:
     waiting.approve(by="grace")
-    waiting.approve(word="reject", reason="not in this week", by="linus")
+    waiting.approve(action="reject", reason="not in this week", by="linus")
     assert waiting.run(waiting.model(1), policy=MANUAL).decision == "rejected"
     with pytest.raises(ApprovalError, match="linus rejected it: not in this week"):
         promote(waiting.store, NAME, 1)
@@ -92,7 +92,7 @@ def test_under_four_eyes_neither_trainer_nor_submitter_approves(
         gate.approve(by=by)
     with pytest.raises(ApprovalError, match="four eyes"):
         promote(gate.store, NAME, 1, "I am sure", override=True, by=by)
-    gate.approve(by=by, word="reject")
+    gate.approve(by=by, action="reject")
     gate.approve(by="grace")
     assert promote(gate.store, NAME, 1).champion == 1
 
