@@ -29,15 +29,15 @@ def trained(once: Once) -> tuple[ArtifactStore, TrainResult]:
 def test_a_run_that_is_killed_and_preempted_goes_on_and_ends_in_the_same_bits_in_another_directory(
     store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(FAULT, "kill!:@12,preempt:@19")
+    monkeypatch.setenv(FAULT, "kill!:@17,preempt:@19")
     result = train(request(store), store)
     assert result == trained[1]
     log = "\n".join(log_of(store, result.model))
     for says in (
         "first to end, with SIGKILL|exitcode: -9",
-        r"Resumed from checkpoint \d+ after step 1[23]\.",
+        r"Resumed from checkpoint \S+ after step 1[56]\.",
         "Preempted after step (19|20), which is saved",
-        r"Resumed from checkpoint \d+ after step (19|20)\.",
+        r"Resumed from checkpoint \S+ after step (19|20)\.",
     ):
         assert re.search(says, log), log
     assert [log.count(f"epoch {epoch}/4") for epoch in (1, 2, 3, 4)] == [1, 1, 1, 1]

@@ -1,1 +1,1 @@
-"""Checkpoints of an unfinished training run: staged in microseconds a megabyte, written beside the loop, never half."""
+"""Checkpoints of an unfinished training run: copied between two steps, written beside the loop, never half."""

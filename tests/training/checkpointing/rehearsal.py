@@ -4,8 +4,7 @@
 
 A request names world_size, kind (ddp or fsdp), folder, steps, every (steps), and what goes wrong: `kill` is
 [rank, step], `kill_after` the seconds after which rank 0 gets `signal`, `flag_after` those after which a preemption's
-flag rises; `deadline` is that of the checkpointer, `broken` a rank that has the folder `broken` in that folder for its
-own.
+flag rises, and `broken` a rank that has the folder `broken` in that folder for its own.
 """
 
 import hashlib
@@ -34,7 +33,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gatehouse.launchers.rank_files import FLAG, Flag
 from gatehouse.launchers.step_barrier import StepBarrier
-from gatehouse.training.checkpointing import checkpointer as checkpointer_module
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.spec import CheckpointSpec
 from gatehouse.training.trainer import random_state, seed_all, set_random_state
@@ -100,7 +98,6 @@ def _rank(request: dict[str, Any], rank: int, meeting: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size, timeout=timedelta(seconds=30)
     )
-    checkpointer_module._DEADLINE_SECONDS = request.get("deadline", 60.0)
     run = Run(request["kind"], rank)
     policy = CheckpointSpec(every_steps=request["every"])
     folder = Path(request["folder"], "broken" if request.get("broken") == rank else "")

@@ -1,14 +1,14 @@
 """Resume: whatever is killed whenever, the run ends in the bits of one that was never interrupted."""
 
-import fcntl
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gatehouse.store.objects.local import LocalObjects
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
-from gatehouse.training.checkpointing.writer import near
+from gatehouse.training.checkpointing.record import CheckpointStore
 from gatehouse.training.spec import CheckpointSpec
 from tests.training.checkpointing.conftest import Rehearse
 
@@ -43,7 +43,8 @@ def test_a_run_killed_at_random_steps_ends_in_the_same_bits(
         done = max(done, kill)
     last = rehearse(**request)
     assert last["codes"] == [0] * world_size
-    assert 0 <= done - last["first"] <= EVERY, "more steps were repeated than lie between two checkpoints"
+    # The kill may come while the last checkpoint is written.
+    assert 0 <= done - last["first"] <= 2 * EVERY, "more was lost than the checkpoint that was being written"
     assert (last["digest"], last["seen"]) == (expected["digest"], expected["seen"])
 
 
@@ -72,16 +73,15 @@ def test_parts_that_one_rank_cannot_write_do_not_make_the_others_wait(rehearse: 
     (tmp_path / "broken" / "steps").write_text("a file where a folder should be")
     ended = rehearse(world_size=2, folder=tmp_path, steps=2, every=2, broken=1)
     assert ended["codes"] == [0, 0]
-    assert not ended["written"] and list(near(tmp_path).saved()) == []
+    assert not ended["written"] and list(_store(tmp_path).saved()) == []
     assert ended["seconds"] < 30, "rank 0 waited for parts that were lost"
 
 
-def test_a_writer_that_does_not_end_keeps_its_numbers(rehearse: Rehearse, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_number_of_processes_is_not_used(rehearse: Rehearse, tmp_path: Path) -> None:
     rehearse(world_size=2, folder=tmp_path, steps=3, every=3)
-    with open(tmp_path / "writer-1.lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        assert rehearse(world_size=2, folder=tmp_path, steps=6, every=3, deadline=0.1)["first"] == 3
-    assert near(tmp_path).sequences() == [4, 1]
+    assert Checkpointer(tmp_path, CheckpointSpec()).load(Anything()) is None
+    assert rehearse(world_size=1, folder=tmp_path, steps=2, every=1)["first"] == 0
+    assert _first(tmp_path) == 2, "checkpoints of earlier steps do not count beside those that are not used"
 
 
 def _rewrite(path: Path, data: bytes) -> None:
@@ -91,10 +91,9 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(rehearse: Rehearse, tmp_path: Path) -> None:
     assert rehearse(world_size=1, folder=tmp_path, steps=9, every=3)["written"]
-    store = near(tmp_path)
-    assert store.sequences() == [3, 2, 1]
-    steps = tmp_path / "steps"
-    (tensors, *_) = (steps / "000003").glob("*.bin")
+    store = _store(tmp_path)
+    third, second, _ = (tmp_path / "steps" / name for name in store.names())
+    (tensors,) = third.glob("*.safetensors")
     whole_bytes = tensors.read_bytes()
     flipped = bytearray(whole_bytes)
     flipped[len(flipped) // 2] ^= 1
@@ -103,15 +102,18 @@ def test_a_torn_checkpoint_is_recognised_and_the_one_before_it_is_used(rehearse:
         assert _first(tmp_path) == 6
     _rewrite(tensors, whole_bytes)
     assert _first(tmp_path) == 9
-    part = steps / "000003" / "part-0.json"
-    _rewrite(part, part.read_bytes().replace(b'"at"', b'"AT"').replace(b": ", b":  ", 1))
+    tensors.unlink()
     assert _first(tmp_path) == 6
-    (steps / "000003" / "manifest.json").unlink()
+    (third / "manifest.json").unlink()
     assert _first(tmp_path) == 6
-    manifest = steps / "000002" / "manifest.json"
+    manifest = second / "manifest.json"
     _rewrite(manifest, manifest.read_bytes().replace(b"step", b"stop", 1))
     assert _first(tmp_path) == 3
     assert [saved.step for saved in store.saved()] == [3]
+
+
+def _store(folder: Path) -> CheckpointStore:
+    return CheckpointStore(LocalObjects(folder), "steps")
 
 
 class Anything:
@@ -121,7 +123,7 @@ class Anything:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        assert state["step"] in (3, 6, 9)
+        assert state["step"] in (2, 3, 6, 9)
 
 
 def _first(folder: Path) -> int:
