@@ -90,7 +90,8 @@ def test_a_killed_process_goes_on_from_its_checkpoint(
         ("3", {}, TrainingFailedError, True),
         ("empty", {}, TrainingFailedError, True),
         ("killed", {"settings": {"restarts": 0}}, TrainingFailedError, False),
-        ("hangs", {"timeout_minutes": 0.02}, TrainingTimeoutError, False),
+        ("hangs", {"timeout_minutes": 0.1}, TrainingTimeoutError, False),
+        ("hangs", {"settings": {"hang_seconds": 3.0}}, TrainingFailedError, False),
     ],
 )
 def test_every_end_has_its_error_and_the_last_lines(
@@ -99,6 +100,7 @@ def test_every_end_has_its_error_and_the_last_lines(
     before = descendants(os.getpid())
     with pytest.raises(error, match="epoch=1 loss=1") as caught:
         _launch(store, tmp_path, what, **changes)
+    assert ('script.py", line ' in str(caught.value)) == (what == "hangs"), "the stacks are not in the error"
     assert getattr(caught.value, "permanent") is permanent  # noqa: B009 - of every GatehouseError.
     assert descendants(os.getpid()) == before
 
@@ -152,8 +154,8 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
     other.mkdir()
     copies = CheckpointCopies(str(tmp_path / "store"), "job", folder)
 
-    def restored(look: float, **ended: bool) -> dict[str, str]:
-        copies.look(look, **ended)
+    def restored(look: float = 0.0) -> dict[str, str]:
+        copies.look(look) if look else copies.close(0.0)
         CheckpointCopies(str(tmp_path / "store"), "job", other).restore()
         files = list(other.iterdir())
         texts = {file.name: file.read_text() for file in files}
@@ -161,21 +163,22 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
             file.unlink()
         return texts
 
-    for look in range(3):  # It is replaced before each look.
+    copies.begin()
+    for look in range(1, 4):  # It is replaced before each look.
         (folder / "new").write_text(f"epoch {look}")
         (folder / "new").rename(folder / "last")
         assert restored(look * 10.0) == {"last": f"epoch {look}"}
 
     def while_written(path: Path, target: str) -> None:
         copyfile(path, target)
-        path.unlink() if path.name == "gone" else path.write_text("epoch 3, half of it")
+        path.unlink() if path.name == "gone" else path.write_text("epoch 4, half of it")
 
     monkeypatch.setattr(shutil, "copyfile", while_written)
-    (folder / "last").write_text("epoch 3, ha")
+    (folder / "last").write_text("epoch 4, ha")
     (folder / "gone").write_text("renamed while it is copied")
-    assert restored(30.0) == {"last": "epoch 2"}
+    assert restored(40.0) == {"last": "epoch 3"}
     monkeypatch.undo()
-    assert restored(30.1, ended=True) == {"last": "epoch 3, half of it"}
+    assert restored() == {"last": "epoch 4, half of it"}
     assert len([path for path in (tmp_path / "store").rglob("*") if path.is_file() and "scratch" in str(path)]) == 2
 
 
@@ -224,7 +227,8 @@ def test_what_looks_like_a_secret_is_no_part_of_a_command() -> None:
         ({"command": ["python", "script.py", "${GATEHOUSE_INPUT_DATA}"]}, ConfigurationError),  # Without data.
         ({"script": "ddp.py"}, ConfigurationError),
         ({"settings": {"machine": "sk-" + "a" * 40}}, ConfigurationError),
-        ({"settings": {"hang_seconds": 60.0}}, ConfigurationError),  # No command says that it makes progress.
+        ({"kind": "trainjob", "store": "s3://store", "nodes": 2, "min_nodes": 3}, LaunchError),
+        ({"min_nodes": 1}, ConfigurationError),  # Of a local one.
     ],
 )
 def test_parameters_that_do_not_fit_together_are_refused(

@@ -21,7 +21,7 @@ import pytest
 
 from gatehouse.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
 from gatehouse.launchers.local import launcher
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore

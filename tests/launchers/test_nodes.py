@@ -21,9 +21,13 @@ if (shared / "killed").exists():
     (shared / f"begins-{rank}").write_text(json.dumps({path.name: path.read_text() for path in saved.iterdir()}))
     (pathlib.Path(os.environ["GATEHOUSE_OUTPUT"]) / "weights").write_text("") if rank == "0" else None
     sys.exit()
+def copied():
+    try:
+        return any("of-rank-1" in path.read_text() for path in shared.glob("store/scratch/checkpoints/*/files-*"))
+    except FileNotFoundError:  # A newer list has replaced it.
+        return False
 (saved / ("epoch" if rank == "0" else "of-rank-1")).write_text("1")
-(shared / f"wrote-{rank}").touch()
-while rank == "1" or not (shared / "wrote-1").exists() or not list(shared.glob("store/scratch/checkpoints/*/files-*")):
+while rank == "1" or not copied():
     time.sleep(0.05)
 (saved / "epoch").write_text("2")  # No copy is made of it.
 (shared / "killed").touch()
@@ -51,9 +55,10 @@ def _run(folder: Path, script: str) -> None:
         wrapper.wait()
 
 
-def test_all_ranks_begin_again_with_the_files_that_rank_0_left_in_the_store(tmp_path: Path) -> None:
+def test_all_ranks_begin_again_with_the_files_that_both_nodes_left_in_the_store(tmp_path: Path) -> None:
     _run(tmp_path, RESUMES)
-    assert [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in "01"] == [{"epoch": "1"}] * 2
+    kept = {"epoch": "1", "of-rank-1": "1"}
+    assert [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in "01"] == [kept] * 2
 
 
 def test_files_of_an_output_that_would_be_lost_with_their_node_are_an_error(tmp_path: Path) -> None:
@@ -76,13 +81,15 @@ def _files(folder: Path) -> dict[str, str]:
 def test_a_node_that_others_have_passed_publishes_nothing_older(tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     first, second = _copies(a, epoch="1"), _copies(b, epoch="0", other="")
+    first.begin()
     first.look(0.0)
     second.restore(exactly=True)
+    second.begin()
     assert _files(b) == {"epoch": "1"}
     (b / "epoch").write_text("2")
     second.look(0.0)
     (a / "late").touch()
-    first.look(10.0, ended=True)  # It has not noticed yet that the others go on without it.
+    first.close(0.0)  # It has not noticed yet that the others go on without it.
     _copies(c).restore()
     assert _files(c) == {"epoch": "2"}
 
@@ -91,6 +98,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path, m
     a, b = tmp_path / "a", tmp_path / "b"
     first, second = _copies(a, epoch="1", fixed="0"), _copies(b)
     get_bytes, looks = LocalObjects.get_bytes, iter([0, 10])
+    first.begin()
     first.look(0.0)
     (a / "epoch").write_text("2")
 

@@ -26,6 +26,11 @@ def runs(pod: Pod) -> bool:
     return _status(pod).get("phase") in ("Running", "Succeeded")
 
 
+def is_running(pod: Pod) -> bool:
+    """Whether the pod runs, and has not ended."""
+    return _status(pod).get("phase") == "Running"
+
+
 def unschedulable(pods: Iterable[Pod]) -> str:
     """The scheduler's message about a pod without a node; empty if there is none."""
     for pod in pods:
@@ -120,6 +125,7 @@ class Attempts:
         self._present: dict[str, tuple[str, int, int]] = {}
         self._gone: set[str] = set()
         self._last_failed: dict[str, Pod] = {}
+        self._events: list[dict[str, str]] = []
         self._changing = threading.RLock()
         self.failures: Counter[str] = Counter()
 
@@ -150,6 +156,11 @@ class Attempts:
                 self._pods[pod["metadata"]["uid"]] = pod
             return pod["metadata"]["uid"] not in self._gone
 
+    def events(self) -> list[dict[str, str]]:
+        """When pods ended and were to start again, and how, as far as this launcher saw it."""
+        with self._changing:
+            return list(self._events)
+
     def _count(self, pod: Pod) -> None:
         """Count what is new: a pod that ended, a container that the node started again, a pod in place of another."""
         name, uid = name_of(pod), pod["metadata"]["uid"]
@@ -163,12 +174,19 @@ class Attempts:
         before, count, ends = self._present.get(name, (uid, 0, 0))
         if uid != before:
             self._gone.add(before)
-            self.failures[name] += ends == count  # Its end was not seen.
+            if ends == count:  # Its end was not seen.
+                self.failures[name] += 1
+                self._note(name, "It was deleted, or lost with its node.")
             count = ends = 0
         count = max(count, restarts(pod))
         counted = max(ends, count + has_failed)
-        self.failures[name] += counted - ends
+        if counted > ends:
+            self.failures[name] += counted - ends
+            self._note(name, how_it_ended(pod) if has_failed else "Its container was started again.")
         self._present[name] = (uid, count, counted)
+
+    def _note(self, name: str, how: str) -> None:
+        self._events.append({"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": f"Pod {name}: {how}"})
 
     def suspend(self) -> None:
         """Count no failure of the present pods: the job was suspended, and new pods come when it continues."""

@@ -54,7 +54,8 @@ class JobWatch:
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
         self._selector = f"{operator.label}={owned.name}"
-        self._attempts = Attempts(launch.nodes, launch.restarts)
+        self._attempts = Attempts(launch.needed_nodes, launch.restarts)
+        self._elastic = launch.min_nodes > 0
         self._deadlines = Deadlines(launch, minutes, logs.tail, self.events)
         self._progress = self._current_progress()
 
@@ -101,6 +102,10 @@ class JobWatch:
                 return None
             late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
             raise self._failure(f"The operator says: {end.reason}: {end.message}", late=late)
+        # Nodes that never came back would keep the operator waiting.
+        ended = self._elastic and not any(map(pod_status.is_running, pods))
+        if ended and self._reported().get("outcome") == "succeeded":
+            return None
         if exceeding := self._attempts.exceeding():
             raise self._failure(exceeding)
         left = self._deadlines.check(pods)
@@ -127,6 +132,10 @@ class JobWatch:
             return f"The cluster says: {' '.join(messages)} " if messages else ""
         return ""
 
+    def restarts(self) -> list[dict[str, str]]:
+        """The ends of pods after which the operator started them again."""
+        return self._attempts.events()
+
     def tail(self) -> str:
         """The last log lines of the pod that failed first, or of any pod if none failed."""
         first = self._attempts.first()
@@ -136,7 +145,7 @@ class JobWatch:
         """The error that explains the state of the last attempt's pods."""
         message = f"{message}\n{self.tail()}"
         reported = self._reported()
-        if reported.get("outcome") == "failed":
+        if reported.get("outcome") in ("failed", "hung"):
             repeats = bool(reported.get("repeats"))
             return TrainingFailedError(f"Training failed: {reported['message']}\n{message}", repeats=repeats)
         if late:
@@ -203,7 +212,7 @@ class Deadlines:
                     "launch.image, and launch.pull_secrets where the registry is private."
                 )
         running = sum(map(pod_status.runs, pods))
-        if running >= self.launch.nodes:
+        if running >= self.launch.needed_nodes:
             self.waiting_since = None
             if self.running_since is None:
                 self.running_since, self.changed_at = now, _now()
@@ -224,8 +233,8 @@ class Deadlines:
                 f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
             )
         raise SchedulingTimeoutError(
-            f"Training did not start within {allowed}.\n{running} of {self.launch.nodes} pods run. {self.events()}Look "
-            "at the queue and the quota of the namespace, or wait longer."
+            f"Training did not start within {allowed}.\n{running} of {self.launch.needed_nodes} pods run. "
+            f"{self.events()}Look at the queue and the quota of the namespace, or wait longer."
         )
 
 
