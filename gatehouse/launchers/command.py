@@ -64,7 +64,9 @@ class Nodes:
         self.rank, self._count = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
         host, _, port = endpoint.rpartition(":")
         start = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"  # Each start has a port of its own.
-        self._store = PrefixStore(f"gatehouse/{start}", TCPStore(host, int(port), is_master=False, wait_for_workers=False))
+        self._store = PrefixStore(
+            f"gatehouse/{start}", TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+        )
 
     def begin(self) -> int:
         """Begin a round; returns its number."""

@@ -71,7 +71,7 @@ class Beat(NamedTuple):
     pid: int
     started: int  # start time of its process, in clock ticks since boot; needed because process ids are reused
     step: int
-    count: int  # grows with every beat
+    beats: int  # how many it has made
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -29,10 +29,11 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from io import TextIOWrapper
 from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from gatehouse.launchers.launcher import (
     COMMAND,
@@ -95,7 +96,7 @@ def main() -> None:
     options = Options(**vars(parser.parse_args()))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr] - they are those of the interpreter
+        cast(TextIOWrapper, stream).reconfigure(line_buffering=True)
     die_with_parent()
     # A checkpoint writer can outlive its killed rank for a moment. It then becomes a child of this process.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)

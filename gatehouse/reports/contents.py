@@ -36,8 +36,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     }
     subtitle = "" if manifest.rows is None else f"{manifest.rows:,} rows"
     title = f"{manifest.kind} of {manifest.name}"
-    shown = {"charts": charts, "manifest": manifest, "facts": facts, "restarts": restarts}
-    return render("contents.html", title, subtitle, **shown)
+    return render("contents.html", title, subtitle, charts=charts, manifest=manifest, facts=facts, restarts=restarts)
 
 
 def has_page(reference: Reference) -> bool:

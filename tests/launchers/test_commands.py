@@ -12,6 +12,7 @@ from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.command import CheckpointCopies
 from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, command_of, launch, metrics_in
 from gatehouse.launchers.launcher import EvictedError, TrainingFailedError, TrainingTimeoutError
+from gatehouse.reports.contents import rendered
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.redaction import holds_secret
 from gatehouse.store.run import RUN_ID
@@ -82,6 +83,8 @@ def test_a_killed_process_goes_on_from_its_checkpoint(
     assert result.metrics == {"epoch": 3.0, "loss": 1 / 3}
     assert (tmp_path / "log").read_text().count("rows variable of-the-task begins at") == 2 * processes
     assert not list((Path(store.address) / "scratch").iterdir())
+    page = rendered(store, result.output).read_text()
+    assert "Restarts" in page and "SIGKILL" in page
 
 
 @pytest.mark.parametrize(

@@ -192,15 +192,15 @@ class PyTorchJobs:
             command=list(job.command),
             env=_environment(launch, job.env),
             resources=_resources(launch),
-            volumeMounts=mounts,
+            volume_mounts=mounts,
         )
         pod = models.IoK8sApiCoreV1PodSpec(
             containers=[container],
             volumes=volumes,
             # The operator checks the job's own deadline only when a pod changes. At this one the kubelet ends a pod.
-            activeDeadlineSeconds=job.deadline_seconds,
-            priorityClassName=launch.priority or None,
-            schedulerName=_SCHEDULERS.get(launch.gang),
+            active_deadline_seconds=job.deadline_seconds,
+            priority_class_name=launch.priority or None,
+            scheduler_name=_SCHEDULERS.get(launch.gang),
             **_placement(launch),
             **(_topology(launch.topology, {self.label: job.name}) if launch.topology else {}),
         )
@@ -260,39 +260,39 @@ class TrainJobs:
         volumes, mounts = _volumes(launch)
         pod = models.TrainerV1alpha1PodSpecPatch(
             volumes=volumes,
-            containers=[models.TrainerV1alpha1ContainerPatch(name=self.container, volumeMounts=mounts)],
+            containers=[models.TrainerV1alpha1ContainerPatch(name=self.container, volume_mounts=mounts)],
             **_placement(launch),
         )
         template = models.TrainerV1alpha1PodTemplatePatch(metadata=_pod_metadata(launch), spec=pod)
         job_patch = models.TrainerV1alpha1JobTemplatePatch(spec=models.TrainerV1alpha1JobSpecPatch(template=template))
         replicated = models.TrainerV1alpha1ReplicatedJobPatch(name="node", template=job_patch)
-        jobs = models.TrainerV1alpha1JobSetSpecPatch(replicatedJobs=[replicated])
+        jobs = models.TrainerV1alpha1JobSetSpecPatch(replicated_jobs=[replicated])
         trainer = models.TrainerV1alpha1Trainer(
             image=job.image,
             command=list(job.command),
-            numNodes=launch.nodes,
-            numProcPerNode=job.processes,
-            resourcesPerNode=_resources(launch),
+            num_nodes=launch.nodes,
+            num_proc_per_node=job.processes,
+            resources_per_node=_resources(launch),
             env=_environment(launch, job.env),
         )
         patch = models.TrainerV1alpha1RuntimePatch(
             manager="gatehouse.dev/launcher",
-            trainingRuntimeSpec=models.TrainerV1alpha1TrainingRuntimeSpecPatch(
+            training_runtime_spec=models.TrainerV1alpha1TrainingRuntimeSpecPatch(
                 template=models.TrainerV1alpha1JobSetTemplatePatch(spec=jobs)
             ),
         )
         runtime = models.TrainerV1alpha1RuntimeRef(
-            apiGroup="trainer.kubeflow.org", kind=launch.runtime_kind, name=launch.runtime
+            api_group="trainer.kubeflow.org", kind=launch.runtime_kind, name=launch.runtime
         )
         return models.TrainerV1alpha1TrainJob(
-            apiVersion="trainer.kubeflow.org/v1alpha1",
+            api_version="trainer.kubeflow.org/v1alpha1",
             kind=self.kind,
             metadata=_metadata(job, launch),
             spec=models.TrainerV1alpha1TrainJobSpec(
-                runtimeRef=runtime,
-                activeDeadlineSeconds=job.deadline_seconds,
+                runtime_ref=runtime,
+                active_deadline_seconds=job.deadline_seconds,
                 trainer=trainer,
-                runtimePatches=[patch],
+                runtime_patches=[patch],
             ),
         ).to_dict()
 
@@ -340,7 +340,7 @@ def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[models.IoK8
                 source.secret_key_ref = models.IoK8sApiCoreV1SecretKeySelector(**key)
             else:
                 source.config_map_key_ref = models.IoK8sApiCoreV1ConfigMapKeySelector(**key)
-            environment.append(models.IoK8sApiCoreV1EnvVar(name=secret.variable, valueFrom=source))
+            environment.append(models.IoK8sApiCoreV1EnvVar(name=secret.variable, value_from=source))
     return environment
 
 
@@ -358,22 +358,22 @@ def _volumes(
     launch: ClusterLaunch,
 ) -> tuple[list[models.IoK8sApiCoreV1Volume], list[models.IoK8sApiCoreV1VolumeMount]]:
     """Volumes of the pod, and where its container mounts them."""
-    shared = models.IoK8sApiCoreV1EmptyDirVolumeSource(medium="Memory", sizeLimit=Quantity(launch.shared_memory))
+    shared = models.IoK8sApiCoreV1EmptyDirVolumeSource(medium="Memory", size_limit=Quantity(launch.shared_memory))
     volumes = [
-        models.IoK8sApiCoreV1Volume(name="shm", emptyDir=shared),
-        models.IoK8sApiCoreV1Volume(name="work", emptyDir=models.IoK8sApiCoreV1EmptyDirVolumeSource()),
+        models.IoK8sApiCoreV1Volume(name="shm", empty_dir=shared),
+        models.IoK8sApiCoreV1Volume(name="work", empty_dir=models.IoK8sApiCoreV1EmptyDirVolumeSource()),
     ]
     mounts = [
-        models.IoK8sApiCoreV1VolumeMount(name="shm", mountPath="/dev/shm"),
-        models.IoK8sApiCoreV1VolumeMount(name="work", mountPath=WORK),
+        models.IoK8sApiCoreV1VolumeMount(name="shm", mount_path="/dev/shm"),
+        models.IoK8sApiCoreV1VolumeMount(name="work", mount_path=WORK),
     ]
     for number, volume in enumerate(launch.volumes):
         name = f"volume-{number}"
         claim = models.IoK8sApiCoreV1PersistentVolumeClaimVolumeSource(
-            claimName=volume.claim, readOnly=volume.read_only
+            claim_name=volume.claim, read_only=volume.read_only
         )
-        volumes.append(models.IoK8sApiCoreV1Volume(name=name, persistentVolumeClaim=claim))
-        mounts.append(models.IoK8sApiCoreV1VolumeMount(name=name, mountPath=volume.path, readOnly=volume.read_only))
+        volumes.append(models.IoK8sApiCoreV1Volume(name=name, persistent_volume_claim=claim))
+        mounts.append(models.IoK8sApiCoreV1VolumeMount(name=name, mount_path=volume.path, read_only=volume.read_only))
     return volumes, mounts
 
 
@@ -387,29 +387,30 @@ def _placement(launch: ClusterLaunch) -> dict[str, Any]:
         for row in launch.tolerations
     ]
     return {
-        "terminationGracePeriodSeconds": launch.grace_seconds,
-        "serviceAccountName": launch.service_account or None,
-        "imagePullSecrets": secrets or None,
-        "nodeSelector": dict(launch.node_selector) or None,
+        "termination_grace_period_seconds": launch.grace_seconds,
+        "service_account_name": launch.service_account or None,
+        "image_pull_secrets": secrets or None,
+        "node_selector": dict(launch.node_selector) or None,
         "tolerations": tolerations or None,
     }
 
 
 def _topology(topology: Topology, labels: dict[str, str]) -> dict[str, Any]:
     """Fields of a pod's spec that place it relative to the other pods of its job, which have the `labels`."""
-    pods = models.IoK8sApimachineryPkgApisMetaV1LabelSelector(matchLabels=labels)
+    pods = models.IoK8sApimachineryPkgApisMetaV1LabelSelector(match_labels=labels)
     if topology.place == "spread":
         constraint = models.IoK8sApiCoreV1TopologySpreadConstraint(
-            maxSkew=1,
-            topologyKey=topology.key,
-            whenUnsatisfiable="DoNotSchedule" if topology.required else "ScheduleAnyway",
-            labelSelector=pods,
+            max_skew=1,
+            topology_key=topology.key,
+            when_unsatisfiable="DoNotSchedule" if topology.required else "ScheduleAnyway",
+            label_selector=pods,
         )
-        return {"topologySpreadConstraints": [constraint]}
-    term, affinity = models.IoK8sApiCoreV1PodAffinityTerm(topologyKey=topology.key, labelSelector=pods), {}
+        return {"topology_spread_constraints": [constraint]}
+    term = models.IoK8sApiCoreV1PodAffinityTerm(topology_key=topology.key, label_selector=pods)
+    near = models.IoK8sApiCoreV1PodAffinity()
     if topology.required:
-        affinity["requiredDuringSchedulingIgnoredDuringExecution"] = [term]
+        near.required_during_scheduling_ignored_during_execution = [term]
     else:
-        weighed = models.IoK8sApiCoreV1WeightedPodAffinityTerm(weight=100, podAffinityTerm=term)
-        affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [weighed]
-    return {"affinity": models.IoK8sApiCoreV1Affinity(podAffinity=models.IoK8sApiCoreV1PodAffinity(**affinity))}
+        weighed = models.IoK8sApiCoreV1WeightedPodAffinityTerm(weight=100, pod_affinity_term=term)
+        near.preferred_during_scheduling_ignored_during_execution = [weighed]
+    return {"affinity": models.IoK8sApiCoreV1Affinity(pod_affinity=near)}

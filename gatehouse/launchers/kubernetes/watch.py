@@ -145,9 +145,11 @@ class JobWatch:
         """The error that explains the state of the last attempt's pods."""
         message = f"{message}\n{self.tail()}"
         reported = self._reported()
-        if reported.get("outcome") in ("failed", "hung"):
-            repeats = bool(reported.get("repeats"))
-            return TrainingFailedError(f"Training failed: {reported['message']}\n{message}", repeats=repeats)
+        program_error = TrainingFailedError(
+            f"Training failed: {reported.get('message')}\n{message}", repeats=bool(reported.get("repeats"))
+        )
+        if reported.get("outcome") == "failed":
+            return program_error
         if late:
             return timed_out(self._deadlines.minutes, message)
         failed = self._attempts.failed()
@@ -160,6 +162,8 @@ class JobWatch:
                 "give it another priority, or more restarts (launch.run_policy.backoff_limit). Run again to resume at "
                 f"its last checkpoint.\n{message}"
             )
+        if reported.get("outcome") == "hung":
+            return program_error
         cause = pod_status.how_it_ended(failed[0]) if failed else f"no pod says why. {self.events()}".strip()
         return TrainingFailedError(f"Training failed: {cause}\n{message}")
 
