@@ -59,7 +59,7 @@ class Nodes:
 
     def __init__(self, endpoint: str) -> None:
         """Connect; call it in a worker."""
-        from torch.distributed import PrefixStore, TCPStore
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # They are public.
 
         self.rank, self._count = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
         host, _, port = endpoint.rpartition(":")

@@ -267,6 +267,7 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
     gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
     module = importlib.import_module(options.program)
     forked = module.preload(directory)
+    from torch.distributed import DistError  # type: ignore[attr-defined]  # It is public.
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
@@ -300,7 +301,7 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
         SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]
     try:
         torchrun(_arguments(options))
-    except RendezvousError as error:
+    except (RendezvousError, DistError) as error:
         sys.stderr.write(f"The machines did not meet, or lost the machine on which they met: {error}\n")
         sys.exit(RENDEZVOUS_CODE)
     except ChildFailedError as error:
@@ -325,7 +326,7 @@ def _arguments(options: Options) -> list[str]:
             f"--rdzv-endpoint={options.rendezvous}",
             f"--rdzv-id={options.run_id}",
             # A machine counts as lost after three missed signs of life, one every two seconds.
-            "--rdzv-conf=last_call_timeout=5,join_timeout=300,keep_alive_interval=2",
+            "--rdzv-conf=last_call_timeout=5,join_timeout=300,read_timeout=300,keep_alive_interval=2",
         ]
     else:
         arguments += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
