@@ -25,7 +25,9 @@ def page(store: ArtifactStore, reference: str) -> str:
             if isinstance(body, dict) and body and all(is_number(value) for value in body.values()):
                 charts.append((file.path, list(body.items())[:_MOST_BARS], len(body)))
     tables = {"Made from": manifest.derived_from, "Configuration": manifest.configuration, "Details": manifest.details}
-    restarts = [line for body in store.measurements(reference) for line in body.get("place", {}).get("restarts", ())]
+    restarts = [
+        line for body in store.measurements(reference, "launch") for line in body.get("place", {}).get("restarts", ())
+    ]
     facts = {
         heading: {
             name: value if isinstance(value, str) else canonical_json(value)
