@@ -241,21 +241,6 @@ def test_parameters_that_do_not_fit_together_are_refused(
         command_of(PARAMETERS | {"kind": "local"} | changes, {"code": changes.get("code")}, tmp_path / "script.py")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "pytorch"}, "kind: expected one of local, pytorchjob, trainjob"),
-        ({"settings": {"restrats": 3.0}}, r"restrats: .*did you mean restarts\?"),
-        ({"command": ["python", "$GATEHOUSE_OUTPT"]}, r"found \$GATEHOUSE_OUTPT, .*did you mean GATEHOUSE_OUTPUT\?"),
-    ],
-)
-def test_a_misspelt_name_is_refused_with_the_one_that_was_meant(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        command_of(PARAMETERS | {"kind": "local"} | changes, {}, tmp_path / "script.py")
-
-
 def test_names_that_only_a_shell_replaces_reach_it(tmp_path: Path) -> None:
     shell = {
         "command": ["bash", "-c", "$GATEHOUSE_OWN ${GATEHOUSE_INPUT_DATA:-none}"],

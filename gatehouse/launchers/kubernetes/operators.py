@@ -10,7 +10,11 @@ from typing import Any, Protocol
 
 from kubeflow import training
 from kubeflow_trainer_api import models
+from kubeflow_trainer_api.models import IoK8sApiCoreV1EnvVar as EnvVar
+from kubeflow_trainer_api.models import IoK8sApiCoreV1Volume as Volume
+from kubeflow_trainer_api.models import IoK8sApiCoreV1VolumeMount as VolumeMount
 from kubeflow_trainer_api.models import IoK8sApimachineryPkgApiResourceQuantity as Quantity
+from kubeflow_trainer_api.models import IoK8sApimachineryPkgApisMetaV1ObjectMeta as ObjectMeta
 
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
@@ -307,10 +311,10 @@ def job_end(job: dict[str, Any], success: str) -> JobEnd | None:
     return None
 
 
-def _metadata(job: ClusterJob, launch: ClusterLaunch) -> models.IoK8sApimachineryPkgApisMetaV1ObjectMeta:
+def _metadata(job: ClusterJob, launch: ClusterLaunch) -> ObjectMeta:
     """Metadata of the object; by its annotations a launcher finds the job again and checks what it trains."""
     queue = {"kueue.x-k8s.io/queue-name": launch.queue, "kueue.x-k8s.io/priority-class": launch.queue_priority}
-    return models.IoK8sApimachineryPkgApisMetaV1ObjectMeta(
+    return ObjectMeta(
         name=job.name,
         namespace=job.namespace,
         labels=MANAGED | {name: value for name, value in queue.items() if value} | launch.labels,
@@ -318,20 +322,18 @@ def _metadata(job: ClusterJob, launch: ClusterLaunch) -> models.IoK8sApimachiner
     )
 
 
-def _pod_metadata(launch: ClusterLaunch) -> models.IoK8sApimachineryPkgApisMetaV1ObjectMeta:
+def _pod_metadata(launch: ClusterLaunch) -> ObjectMeta:
     # A mesh's sidecar would outlive the training and keep the job from ending.
     annotations = {"sidecar.istio.io/inject": "false"} | launch.annotations
-    return models.IoK8sApimachineryPkgApisMetaV1ObjectMeta(labels=MANAGED | launch.labels, annotations=annotations)
+    return ObjectMeta(labels=MANAGED | launch.labels, annotations=annotations)
 
 
-def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[models.IoK8sApiCoreV1EnvVar]:
+def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[EnvVar]:
     """Environment of the container, in a fixed order; `launch.env` overrides all other sources."""
     variables = own | {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
     if launch.nodes > 1:
         variables["GLOO_SOCKET_IFNAME"] = "eth0"
-    environment = [
-        models.IoK8sApiCoreV1EnvVar(name=name, value=value) for name, value in sorted((variables | launch.env).items())
-    ]
+    environment = [EnvVar(name=name, value=value) for name, value in sorted((variables | launch.env).items())]
     for secret in launch.secrets:
         if secret.variable not in launch.env:
             key: dict[str, Any] = {"name": secret.name, "key": secret.key, "optional": secret.optional}
@@ -340,7 +342,7 @@ def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[models.IoK8
                 source.secret_key_ref = models.IoK8sApiCoreV1SecretKeySelector(**key)
             else:
                 source.config_map_key_ref = models.IoK8sApiCoreV1ConfigMapKeySelector(**key)
-            environment.append(models.IoK8sApiCoreV1EnvVar(name=secret.variable, value_from=source))
+            environment.append(EnvVar(name=secret.variable, value_from=source))
     return environment
 
 
@@ -356,24 +358,24 @@ def _resources(launch: ClusterLaunch) -> models.IoK8sApiCoreV1ResourceRequiremen
 
 def _volumes(
     launch: ClusterLaunch,
-) -> tuple[list[models.IoK8sApiCoreV1Volume], list[models.IoK8sApiCoreV1VolumeMount]]:
+) -> tuple[list[Volume], list[VolumeMount]]:
     """Volumes of the pod, and where its container mounts them."""
     shared = models.IoK8sApiCoreV1EmptyDirVolumeSource(medium="Memory", size_limit=Quantity(launch.shared_memory))
     volumes = [
-        models.IoK8sApiCoreV1Volume(name="shm", empty_dir=shared),
-        models.IoK8sApiCoreV1Volume(name="work", empty_dir=models.IoK8sApiCoreV1EmptyDirVolumeSource()),
+        Volume(name="shm", empty_dir=shared),
+        Volume(name="work", empty_dir=models.IoK8sApiCoreV1EmptyDirVolumeSource()),
     ]
     mounts = [
-        models.IoK8sApiCoreV1VolumeMount(name="shm", mount_path="/dev/shm"),
-        models.IoK8sApiCoreV1VolumeMount(name="work", mount_path=WORK),
+        VolumeMount(name="shm", mount_path="/dev/shm"),
+        VolumeMount(name="work", mount_path=WORK),
     ]
     for number, volume in enumerate(launch.volumes):
         name = f"volume-{number}"
         claim = models.IoK8sApiCoreV1PersistentVolumeClaimVolumeSource(
             claim_name=volume.claim, read_only=volume.read_only
         )
-        volumes.append(models.IoK8sApiCoreV1Volume(name=name, persistent_volume_claim=claim))
-        mounts.append(models.IoK8sApiCoreV1VolumeMount(name=name, mount_path=volume.path, read_only=volume.read_only))
+        volumes.append(Volume(name=name, persistent_volume_claim=claim))
+        mounts.append(VolumeMount(name=name, mount_path=volume.path, read_only=volume.read_only))
     return volumes, mounts
 
 
