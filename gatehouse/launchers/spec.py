@@ -190,12 +190,10 @@ class TrainJobLaunch(ClusterLaunch):
         return None
 
 
-def _with_kind(settings: Any) -> Any:
-    return {"kind": "trainjob"} | settings if isinstance(settings, dict) else settings
-
-
 Launch = Annotated[
-    LocalLaunch | TrainJobLaunch | PyTorchJobLaunch, Field(discriminator="kind"), BeforeValidator(_with_kind)
+    LocalLaunch | TrainJobLaunch | PyTorchJobLaunch,
+    Field(discriminator="kind"),
+    BeforeValidator(lambda settings: {"kind": "trainjob"} | settings if isinstance(settings, dict) else settings),
 ]
 """Settings without a `kind` are those of a TrainJob."""
 

@@ -141,14 +141,12 @@ class Wrapper:
             agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
             agent.join()
             deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
-            while descendants(os.getpid()) and time.monotonic() < deadline:
-                _reap()
+            while any(map(start_time, descendants(os.getpid()))) and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
         finally:  # Kill all descendants, including those started in the meantime.
             deadline = time.monotonic() + _END_SECONDS
-            while descendants(os.getpid()) and time.monotonic() < deadline:
+            while any(map(start_time, descendants(os.getpid()))) and time.monotonic() < deadline:
                 stop_descendants(os.getpid(), grace=0.0)
-                _reap()
                 time.sleep(0.01)
         preempted = Preempted.read(self._outcome)
         if preempted is not None:
@@ -198,12 +196,6 @@ class Wrapper:
                         directory / "stacks-<rank>.txt",
                     )
                 return HUNG_CODE
-
-
-def _reap() -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0] != 0:
-            pass
 
 
 class HangDetector:

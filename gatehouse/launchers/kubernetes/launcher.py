@@ -153,7 +153,7 @@ class ClusterLauncher:
                 problem = f"the job reports success, but its result does not verify.\n{error}"
         if problem := problem or result_problem(job.directory):
             raise TrainingFailedError(f"Training failed: {problem}\n{watch.tail()}")
-        self._write_location(job, folder, watch.restarts())
+        self._write_location(job, folder, watch.attempts.events)
 
     def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
         """Fetch the result of an earlier launch whose model was not published, if there is one."""

@@ -26,11 +26,6 @@ def runs(pod: Pod) -> bool:
     return _status(pod).get("phase") in ("Running", "Succeeded")
 
 
-def is_running(pod: Pod) -> bool:
-    """Whether the pod runs, and has not ended."""
-    return _status(pod).get("phase") == "Running"
-
-
 def unschedulable(pods: Iterable[Pod]) -> str:
     """The scheduler's message about a pod without a node; empty if there is none."""
     for pod in pods:
@@ -115,7 +110,8 @@ class Attempts:
     The operator deletes a pod as soon as it has failed, and makes another of its name. So a pod of another uid counts
     as a failure of the pod before it, whether or not that was seen to fail, unless the job was suspended. An attempt
     ends when fewer pods run than the job needs. Once enough pods run again, the cause of the earlier attempt's end no
-    longer counts. `failures` counts by name how often a pod has ended and was to start again, over all attempts.
+    longer counts. `failures` counts by name how often a pod has ended and was to start again, over all attempts, and
+    `events` says when and how, as far as this launcher saw it.
     """
 
     def __init__(self, nodes: int, restarts: int | None = None) -> None:
@@ -125,7 +121,7 @@ class Attempts:
         self._present: dict[str, tuple[str, int, int]] = {}
         self._gone: set[str] = set()
         self._last_failed: dict[str, Pod] = {}
-        self._events: list[dict[str, str]] = []
+        self.events: list[dict[str, str]] = []
         self._changing = threading.RLock()
         self.failures: Counter[str] = Counter()
 
@@ -156,11 +152,6 @@ class Attempts:
                 self._pods[pod["metadata"]["uid"]] = pod
             return pod["metadata"]["uid"] not in self._gone
 
-    def events(self) -> list[dict[str, str]]:
-        """When pods ended and were to start again, and how, as far as this launcher saw it."""
-        with self._changing:
-            return list(self._events)
-
     def _count(self, pod: Pod) -> None:
         """Count what is new: a pod that ended, a container that the node started again, a pod in place of another."""
         name, uid = name_of(pod), pod["metadata"]["uid"]
@@ -186,7 +177,7 @@ class Attempts:
         self._present[name] = (uid, count, counted)
 
     def _note(self, name: str, how: str) -> None:
-        self._events.append({"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": f"Pod {name}: {how}"})
+        self.events.append({"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": f"Pod {name}: {how}"})
 
     def suspend(self) -> None:
         """Count no failure of the present pods: the job was suspended, and new pods come when it continues."""

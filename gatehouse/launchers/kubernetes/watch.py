@@ -54,7 +54,7 @@ class JobWatch:
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
         self._selector = f"{operator.label}={owned.name}"
-        self._attempts = Attempts(launch.needed_nodes, launch.restarts)
+        self.attempts = Attempts(launch.needed_nodes, launch.restarts)
         self._elastic = launch.min_nodes > 0
         self._deadlines = Deadlines(launch, minutes, logs.tail, self.events)
         self._progress = self._current_progress()
@@ -62,7 +62,7 @@ class JobWatch:
     def resume(self, job: dict[str, Any]) -> None:
         """Continue from the state that the earlier launcher wrote on the job's object."""
         progress = json.loads(job["metadata"]["annotations"].get(PROGRESS, "{}"))
-        self._attempts.resume(progress)
+        self.attempts.resume(progress)
         self._deadlines.resume(progress, job["metadata"]["creationTimestamp"])
 
     def until_success(self) -> None:
@@ -73,7 +73,7 @@ class JobWatch:
             for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
                 if ended.is_set():
                     return
-                if self._attempts.observe(pod):
+                if self.attempts.observe(pod):
                     self._logs.follow([pod])
                 changed.set()
 
@@ -84,7 +84,7 @@ class JobWatch:
                 ended.wait(self._api.timeouts.min_interval)
                 changed.clear()
         except (ClusterError, TrainingCancelledError) as error:
-            first = self._attempts.first()
+            first = self.attempts.first()
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
         finally:
             ended.set()
@@ -95,7 +95,7 @@ class JobWatch:
         pods = self.pods()
         self._logs.follow(pods)
         if job["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts like this.
-            self._attempts.suspend()
+            self.attempts.suspend()
         self._on_look()
         if end := job_end(job, self._operator.success):
             if end.succeeded:
@@ -103,10 +103,10 @@ class JobWatch:
             late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
             raise self._failure(f"The operator says: {end.reason}: {end.message}", late=late)
         # Nodes that never came back would keep the operator waiting.
-        ended = self._elastic and not any(map(pod_status.is_running, pods))
+        ended = self._elastic and all(pod.get("status", {}).get("phase") != "Running" for pod in pods)
         if ended and self._reported().get("outcome") == "succeeded":
             return None
-        if exceeding := self._attempts.exceeding():
+        if exceeding := self.attempts.exceeding():
             raise self._failure(exceeding)
         left = self._deadlines.check(pods)
         if (progress := self._current_progress()) != self._progress:
@@ -115,12 +115,12 @@ class JobWatch:
         return left
 
     def _current_progress(self) -> str:
-        return json.dumps(self._deadlines.progress() | self._attempts.progress(), sort_keys=True)
+        return json.dumps(self._deadlines.progress() | self.attempts.progress(), sort_keys=True)
 
     def pods(self) -> list[Pod]:
         """The present pods of the job, in order of their names."""
         pods = sorted(self._api.list(f"{self._core}/pods", labelSelector=self._selector), key=pod_status.name_of)
-        self._attempts.update(pods)
+        self.attempts.update(pods)
         return pods
 
     def events(self) -> str:
@@ -132,13 +132,9 @@ class JobWatch:
             return f"The cluster says: {' '.join(messages)} " if messages else ""
         return ""
 
-    def restarts(self) -> list[dict[str, str]]:
-        """The ends of pods after which the operator started them again."""
-        return self._attempts.events()
-
     def tail(self) -> str:
         """The last log lines of the pod that failed first, or of any pod if none failed."""
-        first = self._attempts.first()
+        first = self.attempts.first()
         return self._logs.tail(first) if first else "The job had no pod."
 
     def _failure(self, message: str, *, late: bool = False) -> LauncherError:
@@ -152,7 +148,7 @@ class JobWatch:
             return program_error
         if late:
             return timed_out(self._deadlines.minutes, message)
-        failed = self._attempts.failed()
+        failed = self.attempts.failed()
         evictions = [why for pod in failed if (why := pod_status.eviction(pod))]
         if not evictions and failed and pod_status.exit_code(failed[0]) == PREEMPTED_CODE:
             evictions = [f"Pod {pod_status.name_of(failed[0])} received a SIGTERM."]
