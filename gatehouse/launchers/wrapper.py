@@ -259,7 +259,7 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
     gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
     module = importlib.import_module(options.program)
     forked = module.preload(directory)
-    from torch.distributed import DistError  # type: ignore[attr-defined]  # It is public.
+    from torch.distributed import DistError
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
