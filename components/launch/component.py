@@ -36,7 +36,9 @@ def launch(
     $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
     again when this task starts it again, in another pod only with a store; several nodes share it as one folder at each
     start, so each rank may write its shards. With `min_nodes` it goes on from its last checkpoint with fewer nodes when
-    some are lost, and with more when they come back: WORLD_SIZE says how many processes there are. Its metrics are what it prints as `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI
+    some are lost, and with more when they come back: WORLD_SIZE says how many processes there are.
+
+    Its metrics are what it prints as `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI
     of the task names a server. It has succeeded if its exit code is 0 and its output, that of rank 0, is not empty.
 
     Args:
