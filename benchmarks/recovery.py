@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from gatehouse.launchers.rank_files import Heartbeat
+from gatehouse.launchers.ranks import Heartbeat
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.spec import CheckpointSpec
 

@@ -16,7 +16,7 @@ import pytest
 
 from gatehouse.data.validation.report import page
 from gatehouse.kfp.local_run import LocalRun
-from gatehouse.launchers.step_barrier import FAULT as TRAINING_FAULT
+from gatehouse.launchers.ranks import FAULT as TRAINING_FAULT
 from gatehouse.registry.ledger import Ledger
 from gatehouse.store.failures import FAULT
 from gatehouse.store.reference import references_in

@@ -21,6 +21,7 @@ def launch(
     environment: dict = {},
     processes: int = 1,
     nodes: int = 1,
+    min_nodes: int = 0,
     kind: str = "local",
     image: str = "",
     resources: dict = {},
@@ -33,7 +34,10 @@ def launch(
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
     $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. Files in $GATEHOUSE_CHECKPOINTS are there again
-    when this task starts it again; in another pod only with a store, and of several nodes only that of rank 0.
+    when this task starts it again, in another pod only with a store; several nodes share it as one folder at each
+    start, so each rank may write its shards. With `min_nodes` it goes on from its last checkpoint with fewer nodes when
+    some are lost, and with more when they come back: WORLD_SIZE says how many processes there are.
+
     Its metrics are what it prints as `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI
     of the task names a server. It has succeeded if its exit code is 0 and its output, that of rank 0, is not empty.
 
@@ -46,11 +50,13 @@ def launch(
         base_model: The model with which it starts.
         environment: Environment variables of the script, no secrets; it also has those of the task, or of its pods.
         processes: Processes a node; several processes or nodes run under torchrun.
-        nodes: Machines; more than one only on a cluster.
-        kind: local for this task's pod, pytorchjob or trainjob for a job of an operator.
+        nodes: Machines; more than one only on a cluster. With `min_nodes`, the most machines.
+        min_nodes: The fewest machines with which the script goes on; 0 for all.
+        kind: local for this task's pod; trainjob, or pytorchjob of the older operator, for a job of several pods.
         image: Image of the job's pods with the script and this version of Gatehouse; empty for that of Gatehouse.
         resources: Of each pod of a job, as {"cpu": "4", "memory": "16Gi", "gpus": 1}; a local one has the task's.
-        settings: More settings of the launcher, as queue, tolerations; restarts after a process was killed or failed.
+        settings: More settings of the launcher, as queue, tolerations; restarts after a process was killed or failed;
+            hang_seconds, after which a script that prints nothing has failed, with its stacks in the error.
         timeout_minutes: The time limit of the script; the task has its own.
         name: Name of the result in the store.
         store: Address of the artifact store; a job needs it for its files, and a pod, as its checkpoints end with it.

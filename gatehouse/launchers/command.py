@@ -6,10 +6,12 @@ torchrun. The job has succeeded if the command ended with 0 everywhere, and rank
 `$GATEHOUSE_INPUT_<NAME>` the file or folder of an input.
 """
 
+import faulthandler
 import json
 import logging
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,12 +21,24 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
 from gatehouse.launchers import launcher
-from gatehouse.launchers.launcher import CHECKPOINTS, FAILURE, JOB, OUTPUT, PREEMPTED_CODE, RESULT, WEIGHTS
-from gatehouse.launchers.rank_files import FLAG, OUTCOME, Preempted
-from gatehouse.runtime.process import die_with_parent, follow_owner
+from gatehouse.launchers.launcher import (
+    CHECKPOINTS,
+    FAILURE,
+    JOB,
+    OUTPUT,
+    PREEMPTED_CODE,
+    RENDEZVOUS,
+    RESULT,
+    WEIGHTS,
+    note_attempt,
+)
+from gatehouse.launchers.ranks import FLAG, FOLDER, OUTCOME, STACKS_SIGNAL, Flag, Heartbeat, Preempted, stacks_file
+from gatehouse.runtime.process import descendants, die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_of
 from gatehouse.store.objects.opening import open_objects
@@ -34,19 +48,68 @@ from gatehouse.tracking.place import OWN_TOKEN, OWN_URI, TOKEN, URI
 logger = logging.getLogger(__name__)
 
 _COPY_SECONDS = 5.0
+_CLOSED = -1
+
+
+class Nodes:
+    """The nodes of one start of the workers. Rank 0's begins rounds, and each other one answers with its changes.
+
+    They talk through the store of torchrun's rendezvous. Its errors are RuntimeErrors.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        """Connect; call it in a worker."""
+        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # They are public.
+
+        self.rank, self._count = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
+        host, _, port = endpoint.rpartition(":")
+        start = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"  # Each start has a port of its own.
+        self._store = PrefixStore(
+            f"gatehouse/{start}", TCPStore(host, int(port), is_master=False, wait_for_workers=False)
+        )
+
+    def begin(self) -> int:
+        """Begin a round; returns its number."""
+        number = time.time_ns()
+        self._store.set("round", str(number))
+        return number
+
+    def begun(self) -> int:
+        """The number of the last round; 0 before the first."""
+        return int(self._store.get("round")) if self._store.check(["round"]) else 0
+
+    def answer(self, number: int, changes: Any) -> None:
+        """Answer a round."""
+        self._store.set(f"answer-{self.rank}", json.dumps([number, changes]))
+
+    def answers(self, number: int) -> list[Any] | None:
+        """What all other nodes answered to a round; None if one has not answered yet."""
+        keys = [f"answer-{rank}" for rank in range(1, self._count)]
+        answers = [json.loads(answer) for answer in self._store.multi_get(keys)] if self._store.check(keys) else []
+        return [changes for _, changes in answers] if {answered for answered, _ in answers} == {number} else None
+
+    def close(self) -> None:
+        """No round follows."""
+        self._store.set("round", str(_CLOSED))
 
 
 class CheckpointCopies:
     """Copies of the checkpoints of a command in a store, for a machine or pod that takes over.
 
     They are under `scratch/checkpoints/<name>`: files by digest, and numbered lists. The command writes files as it
-    likes: the last whole copy of a file is kept while the file changes.
+    likes: the last whole copy of a file is kept while the file changes. The folders of several nodes are kept as if
+    they were one shared folder: what one node wrote or removed is there or gone for all at the next start. A list holds
+    what rank 0's node has at some moment and what each other node has at a later one, so the file that rank 0 writes
+    last, such as the metadata of a sharded checkpoint, is in no list without the shards that it names.
     """
 
     def __init__(self, store: str, name: str, folder: Path) -> None:
         self._objects, self._prefix, self._folder = open_objects(store), f"scratch/checkpoints/{name}", folder
-        self._copied: dict[str, tuple[list[int], str]] | None = None  # State and copy's digest by file.
-        self._next, self._number = 0.0, -1  # When it looks, and the list that it found or wrote last.
+        self._nodes: Nodes | None = None
+        self._number, self._base = -1, dict[str, str]()  # The last list, and the files of that from which all began.
+        self._began: dict[str, list[int]] = {}  # State of the files of `_base` on this node when the command began.
+        self._copied: dict[str, tuple[list[int], str]] = {}  # State and copy's digest by file.
+        self._next, self._round, self._own = 0.0, 0, dict[str, Any]()
 
     def restore(self, *, exactly: bool = False) -> None:
         """Write the files of the newest list, unless the folder has files; with `exactly`, remove or replace those.
@@ -69,31 +132,61 @@ class CheckpointCopies:
                 raise
             self.restore(exactly=True)  # A newer list has replaced this one.
 
-    def look(self, now: float, *, ended: bool = False) -> None:
-        """Copy the files that changed since the last look, some seconds ago, or before the command has `ended`."""
-        if now < self._next and not ended:
-            return
-        self._next = now + _COPY_SECONDS
+    def begin(self, nodes: Nodes | None = None) -> None:
+        """Call it before the command starts; with several nodes after `restore` on each."""
+        self._nodes, (self._number, files) = nodes, self._newest()
+        if nodes:
+            self._base = files
+            self._began = {name: _state(self._folder / name) for name in files}
+            self._copied = {name: (self._began[name], digest) for name, digest in files.items()}
+
+    def look(self, now: float) -> None:
+        """Copy the files that changed since the last look, some seconds ago, or that a new round asks for."""
         try:
-            paths = [path for path in sorted(self._folder.rglob("*")) if path.is_file()]
-            copies = {path.relative_to(self._folder).as_posix(): self._copy(path) for path in paths}
-            if (copied := {name: copy for name, copy in copies.items() if copy}) != self._copied:
-                digests, (number, files) = {name: digest for name, (_, digest) in copied.items()}, self._newest()
-                if self._copied is not None and number > self._number:
-                    raise StoreError("another machine goes on with this job.")
-                self._number = number + (digests != files)  # The list may be there although the store did not answer.
-                if digests != files:
-                    key = f"{self._prefix}/files-{self._number:08d}.json"
-                    create_record(self._objects, key, {"files": digests})
-                    for other in list(self._objects.list(self._prefix)):
-                        if other != key and other.rpartition("/")[2] not in digests.values():
-                            remove_record(self._objects, other)
-                self._copied = copied
-        except (GatehouseError, OSError) as error:  # It is tried again; the command goes on.
+            if self._nodes and self._nodes.rank:
+                if now >= self._next and (number := self._nodes.begun()) != self._round:
+                    self._nodes.answer(number, self._changes())
+                    self._round = number
+                return
+            if now >= self._next and not self._round:
+                self._next, self._own = now + _COPY_SECONDS, self._changes()
+                self._round = self._nodes.begin() if self._nodes else 1
+            answers = self._nodes.answers(self._round) if self._nodes and self._round else []
+            if self._round and answers is not None:
+                self._list([*answers, self._own])
+                self._round = 0
+        except (GatehouseError, OSError, RuntimeError) as error:  # It is tried again; the command goes on.
+            self._next = now + _COPY_SECONDS
+            self._round = self._round if self._nodes and self._nodes.rank else 0
             logger.warning("Checkpoints are not copied for now: %s", error)
 
-    def _copy(self, path: Path) -> tuple[list[int], str] | None:
-        kept = (self._copied or {}).get(path.relative_to(self._folder).as_posix())
+    def close(self, seconds: float) -> None:
+        """Copy what the command left at its end; the other nodes may take so many seconds to answer."""
+        until, leads = time.monotonic() + seconds, not (self._nodes and self._nodes.rank)
+        self._next, answered = 0.0, self._round
+        if leads:
+            self._round = 0  # A round that has begun may be older than the last files.
+        self.look(time.monotonic())
+        while (self._round != 0) if leads else (self._round == answered != _CLOSED):
+            if time.monotonic() > until:
+                logger.warning("The last checkpoints are not copied: another node did not answer.")
+                break
+            time.sleep(_LOOK_SECONDS / 4)
+            self.look(time.monotonic())
+        if leads and self._nodes:
+            with suppress(RuntimeError):
+                self._nodes.close()
+
+    def _changes(self) -> dict[str, Any]:
+        """The files that are new or other since the command began, with the digests of their copies, and those gone."""
+        paths = {path.relative_to(self._folder).as_posix(): path for path in sorted(self._folder.rglob("*"))}
+        copies = {name: self._copy(name, path) for name, path in paths.items() if path.is_file()}
+        self._copied = {name: copy for name, copy in copies.items() if copy}
+        files = {name: digest for name, (state, digest) in self._copied.items() if state != self._began.get(name)}
+        return {"files": files, "gone": [name for name in self._base if name not in paths]}
+
+    def _copy(self, name: str, path: Path) -> tuple[list[int], str] | None:
+        kept = self._copied.get(name)
         # The command may write, rename or remove the file meanwhile.
         with suppress(FileNotFoundError), tempfile.NamedTemporaryFile() as frozen:
             if (before := _state(path)) != (kept and kept[0]):
@@ -103,6 +196,24 @@ class CheckpointCopies:
                     self._objects.put_file(f"{self._prefix}/{digest}", Path(frozen.name))
                     return before, digest
         return kept
+
+    def _list(self, changes: list[dict[str, Any]]) -> None:
+        """Write a list of the files with the changes of all nodes, and remove what the list before it alone needed."""
+        gone = {name for change in changes for name in change["gone"]}
+        files = {name: digest for name, digest in self._base.items() if name not in gone}
+        for change in changes:
+            files |= change["files"]
+        number, listed = self._newest()
+        if files != listed:  # Else the list may be there although the store did not answer.
+            if number > self._number:
+                raise StoreError("another machine goes on with this job.")
+            create_record(self._objects, f"{self._prefix}/files-{number + 1:08d}.json", {"files": files})
+            for digest in set(listed.values()) - set(files.values()):
+                remove_record(self._objects, f"{self._prefix}/{digest}")
+            if listed or number >= 0:
+                remove_record(self._objects, f"{self._prefix}/files-{number:08d}.json")
+            number += 1
+        self._number = number
 
     def _newest(self) -> tuple[int, dict[str, str]]:
         """Number of the newest list and the digest of each file in it; -1 and no files if there is no list."""
@@ -121,20 +232,24 @@ CODE, INPUTS = "code", "inputs"
 """Folders of the job's directory: the user's program, where the command starts, and a file or folder for each input."""
 _COMPLETE = "output-complete"
 _LOOK_SECONDS = 0.2
+_LAST_LINES_SECONDS, _END_SECONDS = 5.0, 30.0
 VARIABLE = re.compile(r"\$(\{)?(GATEHOUSE_\w+)(?(1)\})")  # Other expansions are a shell's.
 
 
 def preload(directory: Path) -> bool:
     """Prepare the folders of the job, once before its workers; they may be forked, as nothing is imported here."""
-    shutil.rmtree(directory / OUTPUT, ignore_errors=True)
-    (directory / _COMPLETE).unlink(missing_ok=True)
     (directory / CHECKPOINTS).mkdir(exist_ok=True)
     restore(directory)
     return True
 
 
 def restore(directory: Path, *, exactly: bool = False) -> None:
-    """Write the checkpoints of the store; with `exactly`, before each start of the workers of one of several nodes."""
+    """Remove half an output, and write the checkpoints of the store.
+
+    With `exactly`, before each start of the workers of one of several nodes.
+    """
+    shutil.rmtree(directory / OUTPUT, ignore_errors=True)
+    (directory / _COMPLETE).unlink(missing_ok=True)
     try:
         if copies := _copies(directory):
             copies.restore(exactly=exactly)
@@ -151,9 +266,12 @@ def main() -> None:
     for _ in range(int(attempts[0]) + 1 if attempts else 1):
         if attempts:
             preload(directory)
+            note_attempt(directory, "The command starts", start=True)
         if (code := _run(directory)) >= 0:
             break
         sys.stderr.write(f"The command was ended by {signal.Signals(-code).name}.\n")
+        if attempts:
+            note_attempt(directory, f"The command was ended by {signal.Signals(-code).name}")
     if code == PREEMPTED_CODE and Path(os.environ[OUTCOME]).exists():
         return  # torchrun would start it again; the wrapper reads the outcome.
     if code == 0 and (rank := os.environ.get("RANK", "0")) == "0":
@@ -206,21 +324,61 @@ def _run(directory: Path) -> int:
         own[TOKEN] = os.environ.get(OWN_TOKEN, "")
     # `python` and `torchrun` are those of this interpreter, also where its environment is not activated.
     own["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    rank, several = os.environ.get("RANK", "0"), int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1
+    copies = _copies(directory) if os.environ.get("LOCAL_RANK", "0") == "0" else None
+    try:
+        if copies:
+            copies.begin(Nodes(os.environ[RENDEZVOUS]) if several else None)
+    except (GatehouseError, RuntimeError) as error:
+        sys.stderr.write(f"The checkpoints cannot be read: {error}\n")
+        sys.exit(launcher.RETRY_CODE)
+    # faulthandler writes the stacks of a Python program that is aborted, without a line of the program's own.
     process = subprocess.Popen(
         [VARIABLE.sub(lambda found: own.get(found[2], found[0]), part) for part in job["command"]],
         cwd=code if code.exists() else None,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"} | own | job["environment"],
+        env=os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"} | own | job["environment"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         preexec_fn=die_with_parent,
     )
-    flag, terms = Path(os.environ[FLAG]), 0
+    heartbeat, folder = Heartbeat.of_environment(int(rank)), os.environ.get(FOLDER, "")
+    flag, terms, aborted = Path(os.environ[FLAG]), 0, False
+
+    def pass_on() -> None:
+        """Pass the output on in whole lines, which torchrun prefixes. Printing is the progress that a command shows."""
+        data, rest = b"first", b""
+        while data or rest:
+            data = process.stdout.read1(1 << 16)  # type: ignore[union-attr]
+            end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 if data else 0
+            lines, rest = (rest + data[:end], data[end:]) if end or not data else (b"", rest + data)
+            with suppress(OSError):  # A full disk costs the log, and a full pipe would block the command.
+                sys.stdout.buffer.write(lines)
+                sys.stdout.buffer.flush()
+            if heartbeat:
+                heartbeat.beat(0)
+            if aborted:
+                with suppress(OSError), open(stacks_file(Path(folder), int(rank)), "ab") as file:
+                    file.write(lines)
 
     def end(*_: object) -> None:
         nonlocal terms
         terms += 1
         process.terminate()
 
+    def abort(*_: object) -> None:
+        nonlocal aborted
+        aborted = True
+        for pid in [*descendants(process.pid), process.pid]:
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+                os.kill(pid, signal.SIGABRT)
+
+    reader = Thread(target=pass_on, daemon=True)
+    reader.start()
     signal.signal(signal.SIGTERM, end)
-    copies = _copies(directory) if os.environ.get("RANK", "0") == "0" else None
+    if heartbeat:
+        faulthandler.unregister(STACKS_SIGNAL)
+        signal.signal(STACKS_SIGNAL, abort)
     while (ended := process.poll()) is None:
         if not terms and flag.exists():
             end()
@@ -228,8 +386,13 @@ def _run(directory: Path) -> int:
             copies.look(time.monotonic())
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_LOOK_SECONDS)
-    if copies and ended != -signal.SIGKILL:  # A killed command may have left half a file.
-        copies.look(time.monotonic(), ended=True)
+    reader.join(timeout=_LAST_LINES_SECONDS)
+    if aborted:
+        time.sleep(_END_SECONDS)  # The wrapper reads the stacks, and ends this process.
+    # A killed command may have left half a file, and of a good end nothing must be resumed.
+    if copies and ended not in (-signal.SIGKILL, 0):
+        left = Flag.read(flag)
+        copies.close(max(0.0, left.deadline - time.monotonic()) if left else _COPY_SECONDS)
     if ended != 0 and flag.exists():
         Preempted(0, saved=True).write(Path(os.environ[OUTCOME]))
     return PREEMPTED_CODE if ended != 0 and terms else ended

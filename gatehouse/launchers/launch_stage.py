@@ -19,7 +19,7 @@ from pydantic import Field
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.command import CODE, INPUTS, VARIABLE
-from gatehouse.launchers.launcher import COMMAND, JOB, LOG, METRICS, PRINTED, TrainingJob, job_directory
+from gatehouse.launchers.launcher import COMMAND, JOB, LOCATION, LOG, METRICS, PRINTED, TrainingJob, job_directory
 from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
 from gatehouse.runtime.redaction import holds_secret
@@ -91,6 +91,8 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
             files = {name: workspace / name for name in archive.getnames()}
         about = {"command": identity_of(request.command), "inputs": request.inputs}
         output = store.publish("outputs", request.name, files, configuration=about)
+        place = json.loads((job / LOCATION).read_text())
+        store.append(f"measurements/{output}", {"stage": "launch", "place": place})
         if request.log:
             (job / LOG).touch()  # The command may have printed nothing.
             shutil.copyfile(job / LOG, request.log)
@@ -105,7 +107,8 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     return LaunchResult(output=str(output), metrics=metrics)
 
 
-_WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "processes": 1, "resources": {}, "restarts": 3}
+_WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "min_nodes": 0, "processes": 1}
+_WHERE |= {"resources": {}, "restarts": 3}
 _METRIC = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
 )
@@ -122,17 +125,18 @@ def command_of(parameters: Mapping[str, Any], inputs: Mapping[str, Any], script:
     environment = {key: text if isinstance(text, str) else canonical_json(text) for key, text in texts.items()}
     if twice := [name for name in settings if name in _WHERE and name in parameters]:
         raise ConfigurationError(f"settings: expected no {twice[0]}, as it is an input of its own. Set that input.")
-    if "hang_seconds" in settings:
-        raise ConfigurationError("settings: expected no hang_seconds, which no command heeds. Set timeout_minutes.")
-    where = _WHERE | {name: parameters[name] for name in _WHERE if name in parameters} | settings
+    # A script may be silent for long: only who knows it can say when it hangs.
+    where = {"hang_seconds": 60.0 * parameters["timeout_minutes"]} | _WHERE
+    where |= {name: parameters[name] for name in _WHERE if name in parameters} | settings
     nodes, processes, restarts, image = (where.pop(name) for name in ("nodes", "processes", "restarts", "image"))
-    beyond = {"image": image, "nodes": nodes, "resources": as_written(where.pop("resources"))}
+    beyond = {"image": image, "nodes": nodes, "min_nodes": where.pop("min_nodes")}
+    beyond["resources"] = as_written(where.pop("resources"))
     if where["kind"] != "local":
         where |= beyond
-    elif image or nodes > 1 or beyond["resources"]:
+    elif image or nodes > 1 or beyond["min_nodes"] or beyond["resources"]:
         raise ConfigurationError(
-            "kind: expected pytorchjob or trainjob with nodes, image or resources, found local. Set those of "
-            "the task itself, with set_container_image and set_memory_limit."
+            "kind: expected trainjob or pytorchjob with nodes, min_nodes, image or resources, found local. Set those "
+            "of the task itself, with set_container_image and set_memory_limit."
         )
     files = {name: str(getattr(value, "path", value)) for name, value in inputs.items() if value is not None}
     if text := parameters["script"]:

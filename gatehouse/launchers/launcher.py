@@ -24,11 +24,12 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gatehouse.errors import LauncherError, StoppedError
 from gatehouse.store.canonical import sha256_of
@@ -45,16 +46,18 @@ METRICS, LOG, LOCATION, PRINTED = "metrics", "worker.log", "place.json", "printe
 """Files that say how the job went: its metrics, its log, where it ran, and metrics of earlier logs."""
 COMMAND = "gatehouse.launchers.command"
 """The program that runs a command of the user's own; with one process it runs without torchrun."""
+ATTEMPTS = "attempts.jsonl"  # file of a job's directory: when workers started on this machine, and how they ended
 CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"
 """Environment variables: the artifact store that gets a copy of every checkpoint, and the run's name there."""
-TAIL_LINES = 20  # number of log lines that an error shows
+RENDEZVOUS = "GATEHOUSE_RENDEZVOUS"  # environment variable of the workers of several nodes: where these meet
+TAIL_LINES, STACK_LINES = 20, 60  # numbers of lines that an error shows: of a log, and of the stacks of one rank
 HUNG_CODE, RETRY_CODE, PREEMPTED_CODE = 124, 128, 143
 """Exit codes of the wrapper: a rank hung; the lowest code after which the job may be started again, because the cause
 may pass; the job was preempted, and can resume at its last checkpoint.
 """
 EVICTED = "Training failed: it was preempted or evicted more often than it may start again."
-HUNG = "a rank made no progress for launch.hang_seconds; the log has the stacks of all ranks."
+HUNG = "a rank made no progress for launch.hang_seconds."
 
 
 class TrainingFailedError(LauncherError):
@@ -160,6 +163,37 @@ def timed_out(minutes: float, tail: str) -> TrainingTimeoutError:
 def last_lines(lines: Sequence[str], where: str) -> str:
     """The end of a worker's log for an error message."""
     return f"The last lines of {where}:\n" + "\n".join(lines[-TAIL_LINES:])
+
+
+def stacks_of(directory: Path) -> str:
+    """The stacks that the wrapper took of the ranks of this machine, for an error message; empty if it took none."""
+    taken = {path.stem.removeprefix("stacks-"): path.read_text() for path in sorted(directory.glob("stacks-*.txt"))}
+    shown = [f"Stacks of rank {rank}:\n" + "\n".join(text.splitlines()[:STACK_LINES]) for rank, text in taken.items()]
+    return "\n".join(shown)
+
+
+def note_attempt(directory: Path, event: str, *, start: bool = False) -> None:
+    """Append to the job's directory that workers start, or how they ended."""
+    line = {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": event} | ({"start": True} if start else {})
+    with open(directory / ATTEMPTS, "a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def noted_attempts(directory: Path) -> list[dict[str, Any]]:
+    """What `note_attempt` appended, without the line of a process that was killed while it wrote."""
+    attempts: list[dict[str, Any]] = []
+    with suppress(FileNotFoundError):
+        for line in (directory / ATTEMPTS).read_text().splitlines():
+            with suppress(ValueError):
+                attempts.append(json.loads(line))
+    return attempts
+
+
+def restarts_in(attempts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The attempts of all nodes in order, for the report of a run; nothing if no worker and no pod started again."""
+    ordered = sorted(({"node": ""} | line for line in attempts), key=lambda line: str(line["at"]))
+    firsts = {line["node"]: line for line in reversed(ordered) if line.get("start")}
+    return ordered if len(ordered) > len(firsts) else []
 
 
 class Stop:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
@@ -30,11 +31,15 @@ from gatehouse.launchers.launcher import (
     TrainingFailedError,
     TrainingJob,
     last_lines,
+    noted_attempts,
+    restarts_in,
     result_problem,
+    stacks_of,
     stop_here,
     stopped,
     timed_out,
 )
+from gatehouse.launchers.ranks import STACKS_SIGNAL
 from gatehouse.launchers.spec import CommandSpec, Launch, LocalLaunch, PyTorchJobLaunch
 from gatehouse.runtime.process import owner_env, stop_tree
 from gatehouse.runtime.variables import LAUNCH
@@ -43,7 +48,7 @@ from gatehouse.store.store import ArtifactStore
 logger = logging.getLogger(__name__)
 
 _WRAPPER = "gatehouse.launchers.wrapper"
-_GRACE_SECONDS = 5.0
+_GRACE_SECONDS, _STACKS_SECONDS = 5.0, 10.0
 
 
 class LocalLauncher:
@@ -58,8 +63,9 @@ class LocalLauncher:
         """Run `job`; see `Launcher`. If it is stopped, its ranks save first."""
         if (stop := stop_here()).requested():
             raise stopped()
-        for name in (RESULT, WEIGHTS, FAILURE, LOG, LOCATION):
-            (job.directory / name).unlink(missing_ok=True)
+        old = [job.directory / name for name in (RESULT, WEIGHTS, FAILURE, LOG, LOCATION)]
+        for path in (*old, *job.directory.glob("stacks-*.txt")):
+            path.unlink(missing_ok=True)
         deadline = time.monotonic() + job.timeout_minutes * 60
         restarts = 0
         while (code := self._attempt(job, deadline, stop)) == PREEMPTED_CODE and restarts < self._launch.max_restarts:
@@ -79,12 +85,15 @@ class LocalLauncher:
         if failure.exists():
             problem = str(json.loads(failure.read_text())["message"])
         elif code != 0:
-            problem = HUNG if code == HUNG_CODE else f"the workers ended with exit code {code}, expected 0."
+            problem = f"the workers ended with exit code {code}, expected 0."
+            if code == HUNG_CODE:
+                problem = f"{HUNG}\n{stacks_of(job.directory)}"
         else:
             problem = result_problem(job.directory)
         if problem:
             raise TrainingFailedError(f"Training failed: {problem}\n{tail}", repeats=failure.exists())
-        (job.directory / LOCATION).write_text(json.dumps({"machine": self._launch.machine, "machines": 1}))
+        place = {"machine": self._launch.machine, "machines": 1, "restarts": restarts_in(noted_attempts(job.directory))}
+        (job.directory / LOCATION).write_text(json.dumps(place))
 
     def forget(self, job: TrainingJob) -> None:
         """Do nothing: all files are in the job's directory."""
@@ -122,7 +131,11 @@ class LocalLauncher:
             with stop.ending(lambda: wrapper.send_signal(signal.SIGTERM)):
                 wrapper.wait(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise timed_out(job.timeout_minutes, _tail(log)) from None
+            wrapper.send_signal(STACKS_SIGNAL)
+            with suppress(subprocess.TimeoutExpired):
+                wrapper.wait(timeout=_STACKS_SECONDS)
+            where = f"{_tail(log)}\n{stacks_of(job.directory)}"
+            raise timed_out(job.timeout_minutes, where) from None
         finally:
             if wrapper.poll() is None:
                 stop_tree(wrapper.pid, _GRACE_SECONDS)

@@ -1,8 +1,8 @@
 """The settings of a launcher: where and how a training job runs. They never change the model."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gatehouse.launchers.launcher import HANG_SECONDS, SCHEDULING_MINUTES
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
@@ -95,6 +95,12 @@ class ClusterLaunch(_Launch):
     nodes: int = operational(
         1, ge=1, le=1024, description="Pods; `training.parallelism.processes` is divided among them."
     )
+    min_nodes: int = operational(
+        0,
+        ge=0,
+        description="The fewest nodes with which a script of `launch` goes on if others are lost; 0 for all. `train` "
+        "refuses it, as the bits of a model depend on the number of processes.",
+    )
     resources: Resources = operational(Resources())
     shared_memory: str = operational("1Gi", pattern=_MEMORY, description="Size of /dev/shm, part of the pod's memory.")
     node_selector: dict[str, str] = operational({})
@@ -124,6 +130,17 @@ class ClusterLaunch(_Launch):
         "", description="The store's address as pods see it; empty if it is the same as the launcher's."
     )
 
+    @property
+    def needed_nodes(self) -> int:
+        """Pods that must run for the job to run."""
+        return self.min_nodes or self.nodes
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_nodes > self.nodes:
+            raise ValueError(f"min_nodes: expected at most nodes={self.nodes}, found {self.min_nodes}")
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _no_nulls(cls, data: Any) -> Any:
@@ -143,7 +160,7 @@ class RunPolicy(Spec):
 
 
 class PyTorchJobLaunch(ClusterLaunch):
-    """A PyTorchJob of the Kubeflow Training Operator v1."""
+    """A PyTorchJob of the Kubeflow Training Operator v1, which gets corrections only."""
 
     kind: Literal["pytorchjob"]
     run_policy: RunPolicy = operational(RunPolicy())
@@ -163,7 +180,7 @@ class PyTorchJobLaunch(ClusterLaunch):
 class TrainJobLaunch(ClusterLaunch):
     """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang, topology and priority class."""
 
-    kind: Literal["trainjob"]
+    kind: Literal["trainjob"] = "trainjob"
     runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")
     runtime_kind: Literal["ClusterTrainingRuntime", "TrainingRuntime"] = operational("ClusterTrainingRuntime")
 
@@ -173,7 +190,12 @@ class TrainJobLaunch(ClusterLaunch):
         return None
 
 
-Launch = Annotated[LocalLaunch | PyTorchJobLaunch | TrainJobLaunch, Field(discriminator="kind")]
+Launch = Annotated[
+    LocalLaunch | TrainJobLaunch | PyTorchJobLaunch,
+    Field(discriminator="kind"),
+    BeforeValidator(lambda settings: {"kind": "trainjob"} | settings if isinstance(settings, dict) else settings),
+]
+"""Settings without a `kind` are those of a TrainJob."""
 
 
 class CommandSpec(Spec):
@@ -189,10 +211,17 @@ class CommandSpec(Spec):
 
 
 def division_problem(launch: Launch, processes: int, name: str) -> str:
-    """The problem if the nodes cannot share a number of processes, the setting `name`, equally; empty if they can."""
-    if isinstance(launch, LocalLaunch) or processes % launch.nodes == 0:
+    """The problem if a training of a number of processes, the setting `name`, cannot run like this; empty if it can."""
+    if isinstance(launch, LocalLaunch):
         return ""
-    return (
-        f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
-        "Change one of them."
-    )
+    if launch.min_nodes:
+        return (
+            f"launch.min_nodes={launch.min_nodes}: expected 0, as the bits of a model depend on the number of its "
+            f"processes, {name}={processes}. Remove it; a script of the component launch may have it."
+        )
+    if processes % launch.nodes:
+        return (
+            f"launch.nodes={launch.nodes}: expected a divisor of {name}={processes}, because every node runs as many. "
+            "Change one of them."
+        )
+    return ""

@@ -11,10 +11,15 @@ The exit code tells an operator what to do next:
 | 129 | the machines lost each other | yes |
 | 137 | workers were killed more often than restarts are allowed | yes |
 | 143 | it was preempted | yes |
+
+The wrapper forks torchrun's agent, and the agent forks the workers: it has imported torch and the program's libraries,
+which takes seconds in a new interpreter for every worker and every restart.
 """
 
 import argparse
 import ctypes
+import gc
+import importlib
 import logging
 import os
 import signal
@@ -24,21 +29,24 @@ import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from io import TextIOWrapper
+from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
+from typing import IO, Any, cast
 
-from gatehouse.launchers.launcher import COMMAND, FAILURE, HANG, HANG_SECONDS, HUNG_CODE, PREEMPTED_CODE
-from gatehouse.launchers.rank_files import (
-    FLAG,
-    FOLDER,
-    OUTCOME,
-    STACKS_SIGNAL,
-    Beat,
-    BeatFile,
-    Flag,
-    Preempted,
-    stacks_file,
+from gatehouse.launchers.launcher import (
+    COMMAND,
+    FAILURE,
+    HANG,
+    HANG_SECONDS,
+    HUNG_CODE,
+    PREEMPTED_CODE,
+    RENDEZVOUS,
+    RETRY_CODE,
+    note_attempt,
 )
+from gatehouse.launchers.ranks import FLAG, FOLDER, OUTCOME, STACKS_SIGNAL, Beat, Flag, Preempted, stacks_file
 from gatehouse.runtime.process import (
     descendants,
     die_with_parent,
@@ -51,7 +59,8 @@ from gatehouse.runtime.process import (
 logger = logging.getLogger(__name__)
 
 PREEMPTED = "preempted.json"
-_TORCHRUN = "gatehouse.launchers.torchrun"
+RENDEZVOUS_CODE = 128 + signal.SIGHUP
+"""Exit code if the machines did not connect, or lost the machine of the rendezvous."""
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
@@ -67,7 +76,8 @@ class Options:
     program: str
     processes: int  # workers on this machine
     directory: Path  # the job's; logs and the outcome are written there
-    nodes: int = 1
+    nodes: int = 1  # the most nodes
+    min_nodes: int = 0  # the fewest nodes with which the program goes on; 0 for all
     rendezvous: str = ""  # `host:port`; empty for a single machine
     run_id: str = "gatehouse"  # distinguishes jobs that use the same rendezvous
     max_restarts: int = 3
@@ -85,8 +95,9 @@ def main() -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(field.default), default=field.default)
     options = Options(**vars(parser.parse_args()))
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        cast(TextIOWrapper, stream).reconfigure(line_buffering=True)
     die_with_parent()
-    follow_owner()
     # A checkpoint writer can outlive its killed rank for a moment. It then becomes a child of this process.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="gatehouse-wrapper-") as folder:
@@ -103,58 +114,57 @@ class Wrapper:
         self._folder = folder
         self._ranks = HangDetector(folder)
         self._flag, self._outcome = folder / "flag.json", folder / "outcome.json"
-        self._terms = 0
+        self._terms, self._stacks_asked = 0, False
         self._deadline = float("inf")
 
     def run(self) -> int:
         """Run until the workers have ended or must be ended; returns the exit code. No process keeps running."""
 
-        def on_sigterm(number: int, frame: FrameType | None) -> None:
-            self._terms += 1
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            self._terms += number == signal.SIGTERM
+            self._stacks_asked |= number == STACKS_SIGNAL
 
         options = self._options
         (options.directory / PREEMPTED).unlink(missing_ok=True)
-        signal.signal(signal.SIGTERM, on_sigterm)
+        for number in (signal.SIGTERM, STACKS_SIGNAL):
+            signal.signal(number, on_signal)
         variables = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder)}
-        variables |= {HANG: str(self._options.hang_seconds), "PYTHONUNBUFFERED": "1"}
+        variables |= {HANG: str(options.hang_seconds), RENDEZVOUS: options.rendezvous, "PYTHONUNBUFFERED": "1"}
         # Below ERROR, DDP warns on every rank about a setting that keeps resumed runs bit-identical.
-        defaults, program = {"TORCH_CPP_LOG_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}, [_TORCHRUN, *_arguments(options)]
-        if options.program == COMMAND and options.processes == 1 and not options.rendezvous:  # It needs no torchrun.
-            program = [options.program, str(options.directory), str(options.max_restarts)]
-            del defaults["OMP_NUM_THREADS"]
-        if not options.rendezvous:
-            defaults["GLOO_SOCKET_IFNAME"] = "lo"
+        defaults = {"TORCH_CPP_LOG_LEVEL": "ERROR"} | ({} if options.rendezvous else {"GLOO_SOCKET_IFNAME": "lo"})
         environment = defaults | os.environ | variables | owner_env()
-        agent = subprocess.Popen([sys.executable, "-m", *program], env=environment)
+        agent = get_context("fork").Process(target=_agent, args=(options, environment))
+        agent.start()
+        follow_owner()  # It starts a thread, and a process with threads does not fork well.
         try:
             code = self._watch(agent)
             agent.kill()  # The workers die with it. The checkpoint writers of the workers do not.
-            agent.wait()
+            agent.join()
             deadline = min(self._deadline, time.monotonic() + _END_SECONDS)
-            while descendants(os.getpid()) and time.monotonic() < deadline:
-                _reap()
+            while any(map(start_time, descendants(os.getpid()))) and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
         finally:  # Kill all descendants, including those started in the meantime.
             deadline = time.monotonic() + _END_SECONDS
-            while descendants(os.getpid()) and time.monotonic() < deadline:
+            while any(map(start_time, descendants(os.getpid()))) and time.monotonic() < deadline:
                 stop_descendants(os.getpid(), grace=0.0)
-                _reap()
                 time.sleep(0.01)
         preempted = Preempted.read(self._outcome)
         if preempted is not None:
-            preempted.write(self._options.directory / PREEMPTED)
+            preempted.write(options.directory / PREEMPTED)
             saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
             logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
         # A finished run stays finished, even if it received a SIGTERM at the same moment.
         ended_by_us = self._terms or code in (-signal.SIGTERM, PREEMPTED_CODE)
         return PREEMPTED_CODE if preempted is not None or (code != 0 and ended_by_us) else code
 
-    def _watch(self, agent: "subprocess.Popen[bytes]") -> int:
+    def _watch(self, agent: Any) -> int:
+        directory, hang_seconds = self._options.directory, self._options.hang_seconds
+        failure = directory / FAILURE
         while True:
-            with suppress(subprocess.TimeoutExpired):
-                return agent.wait(timeout=_LOOK_SECONDS)
+            agent.join(_LOOK_SECONDS)
+            if agent.exitcode is not None:
+                return int(agent.exitcode)
             now = time.monotonic()
-            failure = self._options.directory / FAILURE
             if failure.exists() and time.time() - failure.stat().st_mtime > _FAILED_SECONDS:
                 return 1  # Workers that torchrun starts again would find this file, and end.
             if self._terms and self._deadline == float("inf"):
@@ -165,59 +175,27 @@ class Wrapper:
                 self._deadline = now
                 logger.warning("The ranks did not end in time: they are killed without a checkpoint of this step.")
                 return PREEMPTED_CODE
-            ranks = self._ranks.look()
-            worst = max(ranks, key=lambda silence: silence.seconds, default=None)
-            if worst is not None and worst.seconds > self._options.hang_seconds:
-                directory = self._options.directory
-                for rank, text in stacks(self._folder, [silence.beat for silence in ranks]).items():
+            # The other nodes go on without this one as soon as its agent is gone, which would wait for them.
+            if self._options.min_nodes and self._outcome.exists() and not any(map(start_time, descendants(agent.pid))):
+                return PREEMPTED_CODE
+            silences = self._ranks.look()
+            worst = max(silences, key=lambda beat: silences[beat], default=None)
+            hangs = worst is not None and silences[worst] > hang_seconds
+            if hangs or self._stacks_asked:
+                for rank, text in stacks(self._folder, list(silences)).items():
                     (directory / f"stacks-{rank}.txt").write_text(text)
                     logger.error("Stacks of rank %d:\n%s", rank, text.rstrip())
-                logger.error(
-                    "Training hangs: rank %d made no progress for %.0f s after step %d; expected some within %g s. "
-                    "Stacks of all ranks are above and in %s.",
-                    worst.beat.rank,
-                    worst.seconds,
-                    worst.beat.step,
-                    self._options.hang_seconds,
-                    directory / "stacks-<rank>.txt",
-                )
+                if worst is not None and hangs:
+                    logger.error(
+                        "Training hangs: rank %d made no progress for %.0f s after step %d; expected some within "
+                        "%g s. Stacks of all ranks are above and in %s.",
+                        worst.rank,
+                        silences[worst],
+                        worst.step,
+                        hang_seconds,
+                        directory / "stacks-<rank>.txt",
+                    )
                 return HUNG_CODE
-
-
-def _reap() -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0] != 0:
-            pass
-
-
-def _arguments(options: Options) -> list[str]:
-    """The arguments of torchrun. torchrun reads missing options from PET_* environment variables.
-
-    An operator sets PET_* even for a job of one machine. With these alone, torchrun would choose its static rendezvous,
-    which always shares the agent's store with the workers: a killed worker could not rejoin.
-    """
-    arguments = [f"--nproc-per-node={options.processes}"]
-    if options.rendezvous:
-        arguments += [
-            f"--nnodes={options.nodes}",
-            "--rdzv-backend=c10d",
-            f"--rdzv-endpoint={options.rendezvous}",
-            f"--rdzv-id={options.run_id}",
-            # A machine counts as lost after three missed signs of life, one every two seconds.
-            "--rdzv-conf=last_call_timeout=5,join_timeout=300,keep_alive_interval=2",
-        ]
-    else:
-        arguments += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
-    arguments += [f"--max-restarts={options.max_restarts}", f"--log-dir={options.directory}/torchrun", "--tee=3"]
-    return [*arguments, "-m", options.program, str(options.directory)]
-
-
-@dataclass(frozen=True)
-class Silence:
-    """For how many seconds a rank has been watched since its last beat."""
-
-    beat: Beat
-    seconds: float
 
 
 class HangDetector:
@@ -229,22 +207,17 @@ class HangDetector:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._silences: dict[int, Silence] = {}
+        self._silences: dict[Beat, float] = {}
         self._looked = time.monotonic()
 
-    def look(self) -> list[Silence]:
-        """The ranks that have started to beat and whose process still exists, in order."""
+    def look(self) -> dict[Beat, float]:
+        """The last beat of each rank whose process exists, and for how many seconds it has been the last."""
         now = time.monotonic()
         passed, self._looked = min(now - self._looked, _LONGEST_LOOK), now
-        silences = {}
-        for path in self._folder.glob("rank-*"):  # A file can outlive its rank.
-            beat = BeatFile(path).read()
-            if start_time(beat.pid) == str(beat.started):
-                before = self._silences.get(beat.rank)
-                same = before is not None and before.beat == beat
-                silences[beat.rank] = Silence(beat, before.seconds + passed if before and same else 0.0)
-        self._silences = silences
-        return [silences[rank] for rank in sorted(silences)]
+        beats = sorted(map(Beat.read, self._folder.glob("rank-*")))  # A file can outlive its rank.
+        alive = [beat for beat in beats if start_time(beat.pid) == str(beat.started)]
+        self._silences = {beat: self._silences.get(beat, -passed) + passed for beat in alive}
+        return self._silences
 
 
 def stacks(folder: Path, beats: list[Beat]) -> dict[int, str]:
@@ -263,6 +236,155 @@ def stacks(folder: Path, beats: list[Beat]) -> dict[int, str]:
             break
         before = sizes
     return {rank: path.read_text(errors="replace") for rank, path in files.items()}
+
+
+def _agent(options: Options, environment: dict[str, str]) -> None:
+    """The child of the wrapper: torchrun's agent, or the command itself if it is one process and needs no torchrun.
+
+    It ends with 0, with `RENDEZVOUS_CODE`, or with the `exit_code` of the worker that failed first.
+    """
+    os.environ.update(environment)
+    for number in (signal.SIGTERM, STACKS_SIGNAL):
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent()
+    follow_owner()
+    directory = options.directory
+    if options.program == COMMAND and options.processes == 1 and not options.rendezvous:
+        _become(options.program, str(directory), str(options.max_restarts))
+        return
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # By default the agent shares its store with the workers. A restarted worker then reads keys of the earlier attempt
+    # and waits for dead workers.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+    gc.disable()  # Modules are no garbage, and scanning them takes a sixth of the time.
+    module = importlib.import_module(options.program)
+    forked = module.preload(directory)
+    from torch.distributed import DistError
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+    from torch.distributed.elastic.rendezvous.api import RendezvousError
+    from torch.distributed.run import main as torchrun
+
+    gc.freeze()
+    gc.enable()
+    start_workers, monitor_workers = LocalElasticAgent._start_workers, LocalElasticAgent._monitor_workers
+
+    def fork(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
+        return Forked(arguments[arguments.index("-m") + 1 :], environment, handler._stdout, handler._stderr)
+
+    def start(agent: Any, group: Any) -> Any:
+        if options.nodes > 1 and hasattr(module, "restore"):
+            module.restore(directory, exactly=True)
+        workers, nodes = group.workers[0].world_size, group.group_world_size
+        note_attempt(directory, f"{workers} workers start" + f" on {nodes} nodes" * (options.nodes > 1), start=True)
+        return start_workers(agent, group)
+
+    def monitor(agent: Any, group: Any) -> Any:
+        result = monitor_workers(agent, group)
+        if result.is_failed() and result.failures:
+            note_attempt(directory, _how_it_ended(result.failures)[1])
+        return result
+
+    # They have what torchrun uses.
+    LocalElasticAgent._start_workers = start  # type: ignore[method-assign]
+    LocalElasticAgent._monitor_workers = monitor  # type: ignore[method-assign]
+    if forked:
+        SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]
+    try:
+        torchrun(_arguments(options))
+    except (RendezvousError, DistError) as error:
+        sys.stderr.write(f"The machines did not meet, or lost the machine on which they met: {error}\n")
+        sys.exit(RENDEZVOUS_CODE)
+    except ChildFailedError as error:
+        code, ended = _how_it_ended(error.failures)
+        sys.stderr.write(f"{ended}. No restart is left.\n")
+        sys.exit(exit_code(code))
+    if hasattr(module, "finish"):
+        sys.exit(module.finish(directory))
+
+
+def _arguments(options: Options) -> list[str]:
+    """The arguments of torchrun. torchrun reads missing options from PET_* environment variables.
+
+    An operator sets PET_* even for a job of one machine. With these alone, torchrun would choose its static rendezvous,
+    which always shares the agent's store with the workers: a killed worker could not rejoin.
+    """
+    arguments = [f"--nproc-per-node={options.processes}"]
+    if options.rendezvous:
+        arguments += [
+            f"--nnodes={options.min_nodes or options.nodes}:{options.nodes}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={options.rendezvous}",
+            f"--rdzv-id={options.run_id}",
+            # A machine counts as lost after three missed signs of life, one every two seconds.
+            "--rdzv-conf=last_call_timeout=5,join_timeout=300,read_timeout=300,keep_alive_interval=2",
+        ]
+    else:
+        arguments += ["--nnodes=1", "--standalone", "--local-addr=localhost"]
+    arguments += [f"--max-restarts={options.max_restarts}", f"--log-dir={options.directory}/torchrun", "--tee=3"]
+    return [*arguments, "-m", options.program, str(options.directory)]
+
+
+class Forked:
+    """A forked worker, with the parts of `subprocess.Popen` that torchrun uses."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
+        self._process = get_context("fork").Process(target=_work, args=(arguments, environment, *streams))
+        self._process.start()
+        self.pid = self._process.pid or 0
+        with suppress(OSError):  # The worker does the same: torchrun may send its group a signal at any time.
+            os.setpgid(self.pid, self.pid)
+
+    def poll(self) -> int | None:
+        """The exit code, negative for the signal that ended it; None while it runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float) -> int:
+        """The exit code; raises `TimeoutExpired` as `Popen.wait`."""
+        self._process.join(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return code
+
+
+def _work(arguments: tuple[str, ...], environment: dict[str, str], *streams: IO[str] | None) -> None:
+    """Turn a forked process into the worker, with its own process group, signals, streams, environment, arguments."""
+    os.setpgid(0, 0)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for descriptor, stream in enumerate(streams, start=1):
+        if stream is not None:
+            os.dup2(stream.fileno(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    _become(*arguments)
+
+
+def _become(*arguments: str) -> None:
+    sys.argv = list(arguments)
+    importlib.import_module(arguments[0]).main()
+
+
+def _how_it_ended(failures: dict[int, Any]) -> tuple[int, str]:
+    """The exit code of the worker that failed first, negative for a signal, and a sentence about it.
+
+    When a worker is killed, its peers lose their connection and fail, perhaps in the same look. torchrun then calls the
+    lowest rank the first; and it ends those that still run by SIGTERM.
+    """
+    own = {rank: end for rank, end in failures.items() if end.exitcode != -signal.SIGTERM} or failures
+    rank, end = min(own.items(), key=lambda failure: (failure[1].exitcode > 0, failure[1].timestamp))
+    ended = end.signal_name() if end.exitcode < 0 else f"exit code {end.exitcode}"
+    return int(end.exitcode), f"Worker {rank} was the first to end, with {ended}"
+
+
+def exit_code(worker: int) -> int:
+    """The exit code for a failed worker's own: 128 plus the signal; the code itself if it asks for a retry; else 1."""
+    if worker < 0:
+        return 128 - worker
+    return worker if worker >= RETRY_CODE else 1
 
 
 if __name__ == "__main__":

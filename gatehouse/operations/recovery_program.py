@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from gatehouse.launchers.launcher import RESULT, WEIGHTS
-from gatehouse.launchers.rank_files import Heartbeat
+from gatehouse.launchers.ranks import Heartbeat
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_bytes

@@ -25,6 +25,9 @@ def page(store: ArtifactStore, reference: str) -> str:
             if isinstance(body, dict) and body and all(is_number(value) for value in body.values()):
                 charts.append((file.path, list(body.items())[:_MOST_BARS], len(body)))
     tables = {"Made from": manifest.derived_from, "Configuration": manifest.configuration, "Details": manifest.details}
+    restarts = [
+        line for body in store.measurements(reference, "launch") for line in body.get("place", {}).get("restarts", ())
+    ]
     facts = {
         heading: {
             name: value if isinstance(value, str) else canonical_json(value)
@@ -35,7 +38,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     }
     subtitle = "" if manifest.rows is None else f"{manifest.rows:,} rows"
     title = f"{manifest.kind} of {manifest.name}"
-    return render("contents.html", title, subtitle, charts=charts, manifest=manifest, facts=facts)
+    return render("contents.html", title, subtitle, charts=charts, manifest=manifest, facts=facts, restarts=restarts)
 
 
 def has_page(reference: Reference) -> bool:

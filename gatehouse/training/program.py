@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.launchers.launcher import FAILURE, JOB, RESULT, RETRY_CODE, collective_seconds
-from gatehouse.launchers.rank_files import Heartbeat
+from gatehouse.launchers.ranks import Heartbeat
 from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json

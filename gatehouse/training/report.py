@@ -62,6 +62,9 @@ def page(store: ArtifactStore, reference: str) -> str:
         settings=settings,
         model=model,
         derived_from=manifest.derived_from,
+        restarts=[
+            line for body in store.measurements(reference, "train") for line in body["place"].get("restarts", ())
+        ],
     )
 
 

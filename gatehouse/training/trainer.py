@@ -20,8 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gatehouse.launchers.launcher import METRICS, WEIGHTS
-from gatehouse.launchers.rank_files import Heartbeat, Preempted
-from gatehouse.launchers.step_barrier import Agreement, StepBarrier
+from gatehouse.launchers.ranks import Agreement, Heartbeat, Preempted, StepBarrier
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.batches import Batch, Loader, Position, Rows, Step
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer

@@ -23,8 +23,7 @@ from xgboost.tracker import RabitTracker
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import METRICS, WEIGHTS, collective_seconds
-from gatehouse.launchers.rank_files import Heartbeat, Preempted
-from gatehouse.launchers.step_barrier import Agreement, StepBarrier
+from gatehouse.launchers.ranks import Agreement, Heartbeat, Preempted, StepBarrier
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.training.batches import Rows
 from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpointer

@@ -18,7 +18,7 @@ from tests.kfp.test_examples import ELSEWHERE, EXAMPLES
 pytestmark = pytest.mark.timeout(3600)
 SECONDS_BETWEEN = 5
 """Drivers that start all at once on one small node may not reach the API server in time."""
-JOB: dict[str, Any] = {"kind": "pytorchjob", "nodes": 2, "resources": {"cpu": "250m", "memory": "512Mi"}}
+JOB: dict[str, Any] = {"kind": "trainjob", "nodes": 2, "resources": {"cpu": "250m", "memory": "512Mi"}}
 LATE = {"scheduling_minutes": 1.0}
 FAILURES: dict[str, tuple[str, dict[str, Any]]] = {
     "TrainingFailedError": ("raise SystemExit('no rows')", {}),

@@ -19,13 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.launchers.launcher import TrainingFailedError, TrainingJob, TrainingTimeoutError
-from gatehouse.launchers.local import launcher
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.launcher import TrainingFailedError
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training.stage import PROGRAM, TrainRequest, TrainResult, train
+from gatehouse.training.stage import TrainRequest, TrainResult, train
 from tests.conftest import Once
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
@@ -144,17 +143,6 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     first, *rest = str(caught.value).splitlines()
     assert first.startswith("Training failed: ValueError: injected fault, step ") and caught.value.repeats
     assert any("injected fault" in line for line in rest), rest
-    _wait_until_none_is_left(place)
-
-
-@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
-def test_a_job_that_takes_too_long_is_stopped(place: Place, tmp_path: Path) -> None:
-    place.launch()
-    directory = tmp_path / "job"
-    directory.mkdir()
-    (directory / "job.json").write_text("{}")
-    with pytest.raises(TrainingTimeoutError, match=r"timeout_minutes=0\.01 and was stopped"):
-        launcher(place.store).run(TrainingJob(directory, PROGRAM, 1, 0.01))
     _wait_until_none_is_left(place)
 
 

@@ -5,12 +5,22 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore
 
-from gatehouse.launchers.command import CheckpointCopies
-from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, COMMAND, FAILURE, JOB, RESULT
+from gatehouse.launchers.command import CheckpointCopies, Nodes
+from gatehouse.launchers.launcher import (
+    CHECKPOINT_NAME,
+    CHECKPOINT_STORE,
+    COMMAND,
+    FAILURE,
+    JOB,
+    RESULT,
+    noted_attempts,
+)
 from gatehouse.store.objects.local import LocalObjects
 from tests.ports import free_port
 
@@ -21,9 +31,13 @@ if (shared / "killed").exists():
     (shared / f"begins-{rank}").write_text(json.dumps({path.name: path.read_text() for path in saved.iterdir()}))
     (pathlib.Path(os.environ["GATEHOUSE_OUTPUT"]) / "weights").write_text("") if rank == "0" else None
     sys.exit()
+def copied():
+    try:
+        return any("of-rank-1" in path.read_text() for path in shared.glob("store/scratch/checkpoints/*/files-*"))
+    except FileNotFoundError:  # A newer list has replaced it.
+        return False
 (saved / ("epoch" if rank == "0" else "of-rank-1")).write_text("1")
-(shared / f"wrote-{rank}").touch()
-while rank == "1" or not (shared / "wrote-1").exists() or not list(shared.glob("store/scratch/checkpoints/*/files-*")):
+while rank == "1" or not copied():
     time.sleep(0.05)
 (saved / "epoch").write_text("2")  # No copy is made of it.
 (shared / "killed").touch()
@@ -32,28 +46,112 @@ os.kill(os.getpid(), signal.SIGKILL)
 SHARDS = "import os; open(os.environ['GATEHOUSE_OUTPUT'] + '/shard-' + os.environ['RANK'], 'w').close()"
 
 
-def _run(folder: Path, script: str) -> None:
-    """Run a script on two nodes, `a` and `b`, until both have ended well or one has failed."""
+ELASTIC = """
+import json, os, pathlib, sys, time
+shared, saved = pathlib.Path(sys.argv[1]), pathlib.Path(os.environ["GATEHOUSE_CHECKPOINTS"])
+rank, world, start = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), os.environ["MASTER_PORT"]
+whole = sorted(saved.glob("step-*/metadata"))
+begun = int(whole[-1].parent.name[5:]) if whole else 0
+shards = json.loads(whole[-1].read_text()) if whole else []
+assert all((whole[-1].parent / name).exists() for name in shards), f"{whole[-1]} names what is not there"
+(shared / f"begins-{world}-{rank}").write_text(str(begun))
+for step in range(begun + 1, begun + 1000):
+    folder = saved / f"step-{step:06d}"
+    folder.mkdir(exist_ok=True)
+    (folder / f"shard-{rank}").touch()
+    (shared / f"{start}-{step}-{rank}").touch()
+    while not all((shared / f"{start}-{step}-{peer}").exists() for peer in range(world)):
+        if (shared / "lost").exists() and world == 3:
+            sys.exit("A peer has closed its connection.")
+        time.sleep(0.02)
+    if rank == 0:
+        (folder / "metadata").write_text(json.dumps([f"shard-{peer}" for peer in range(world)]))
+    if world == 2 and step > begun + 2:
+        break
+    time.sleep(0.1)
+(pathlib.Path(os.environ["GATEHOUSE_OUTPUT"]) / "steps").write_text(str(step)) if rank == 0 else None
+"""
+
+
+def _start(folder: Path, script: str, nodes: str, *more: str) -> list["subprocess.Popen[bytes]"]:
     job = {"command": ["python", "-c", script, str(folder)], "environment": {}, "parameters": {}, "output": True}
     environment = os.environ | {CHECKPOINT_STORE: str(folder / "store"), CHECKPOINT_NAME: "job"}
-    options = ["--nodes=2", f"--rendezvous=localhost:{free_port()}", "--run-id=launch", "--max-restarts=1"]
-    wrappers, deadline = [], time.monotonic() + 120
-    for node in (folder / "a", folder / "b"):
+    options = [f"--nodes={len(nodes)}", f"--rendezvous=localhost:{free_port()}", "--max-restarts=1", *more]
+    wrappers = []
+    for node in map(folder.joinpath, nodes):
         node.mkdir()
         (node / JOB).write_text(json.dumps(job))
         command = [sys.executable, "-m", "gatehouse.launchers.wrapper", COMMAND, "1", str(node), *options]
         wrappers.append(subprocess.Popen(command, env=environment | {"GLOO_SOCKET_IFNAME": "lo"}))
-    while None in (codes := [wrapper.poll() for wrapper in wrappers]) and not any(codes):
-        time.sleep(0.1)
-        assert time.monotonic() < deadline
+    return wrappers
+
+
+def _run(folder: Path, script: str) -> None:
+    """Run a script on two nodes, `a` and `b`, until both have ended well or one has failed."""
+    wrappers = _start(folder, script, "ab")
+    _wait(lambda: None not in (codes := [wrapper.poll() for wrapper in wrappers]) or any(codes))
     for wrapper in wrappers:
         wrapper.kill()
         wrapper.wait()
 
 
-def test_all_ranks_begin_again_with_the_files_that_rank_0_left_in_the_store(tmp_path: Path) -> None:
+def _wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        time.sleep(0.1)
+        assert time.monotonic() < deadline
+
+
+def test_all_ranks_begin_again_with_the_files_that_both_nodes_left_in_the_store(tmp_path: Path) -> None:
     _run(tmp_path, RESUMES)
-    assert [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in "01"] == [{"epoch": "1"}] * 2
+    kept = {"epoch": "1", "of-rank-1": "1"}
+    assert [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in "01"] == [kept] * 2
+
+
+def test_a_script_goes_on_from_its_shards_with_the_nodes_that_are_left(tmp_path: Path) -> None:
+    wrappers = _start(tmp_path, ELASTIC, "abc", "--min-nodes=2")
+    try:
+        lists = tmp_path / "store" / "scratch" / "checkpoints" / "job"
+        _wait((tmp_path / "begins-3-0").exists)
+        _wait(lambda: any("metadata" in path.read_text() for path in lists.glob("files-*")))
+        wrappers[2].terminate()  # Its pod is deleted, and none takes its place.
+        assert wrappers[2].wait(60) == 143
+        (tmp_path / "lost").touch()
+        assert [wrapper.wait(240) for wrapper in wrappers[:2]] == [0, 0]
+    finally:
+        for wrapper in wrappers:
+            wrapper.kill()
+    begun = {(tmp_path / f"begins-2-{rank}").read_text() for rank in (0, 1)}
+    assert len(begun) == 1 and begun != {"0"}
+    events = [line["event"] for line in noted_attempts(tmp_path / "a")]
+    assert events[-1] == "2 workers start on 2 nodes" and "3 workers start on 3 nodes" in events
+    assert len(list(tmp_path.glob("*/result.json"))) == 1
+
+
+def test_a_list_holds_no_file_of_rank_0_without_what_the_others_wrote_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    meeting = TCPStore("localhost", port, is_master=True, wait_for_workers=False)
+    alone = _copies(tmp_path / "a", old="of the start before")
+    alone.begin()
+    alone.look(0.0)
+    first, second = alone, _copies(tmp_path / "b")
+    for rank, copies in enumerate((first, second)):
+        place = {"MASTER_ADDR": "a", "MASTER_PORT": "1", "GROUP_RANK": f"{rank}", "GROUP_WORLD_SIZE": "2"}
+        for variable, value in place.items():
+            monkeypatch.setenv(variable, value)
+        copies.restore(exactly=True)
+        copies.begin(Nodes(f"localhost:{port}"))
+    for name in ("a/shard-0", "b/shard-1", "a/metadata"):
+        (tmp_path / name).touch()
+    first.look(10.0)
+    assert first._newest()[1].keys() == {"old"}, "the other node has not answered yet"
+    (tmp_path / "b" / "old").unlink()
+    second.look(10.0)
+    first.look(10.1)
+    assert first._newest()[1].keys() == {"shard-0", "shard-1", "metadata"}
+    del meeting
 
 
 def test_files_of_an_output_that_would_be_lost_with_their_node_are_an_error(tmp_path: Path) -> None:
@@ -76,13 +174,15 @@ def _files(folder: Path) -> dict[str, str]:
 def test_a_node_that_others_have_passed_publishes_nothing_older(tmp_path: Path) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     first, second = _copies(a, epoch="1"), _copies(b, epoch="0", other="")
+    first.begin()
     first.look(0.0)
     second.restore(exactly=True)
+    second.begin()
     assert _files(b) == {"epoch": "1"}
     (b / "epoch").write_text("2")
     second.look(0.0)
     (a / "late").touch()
-    first.look(10.0, ended=True)  # It has not noticed yet that the others go on without it.
+    first.close(0.0)  # It has not noticed yet that the others go on without it.
     _copies(c).restore()
     assert _files(c) == {"epoch": "2"}
 
@@ -91,6 +191,7 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path, m
     a, b = tmp_path / "a", tmp_path / "b"
     first, second = _copies(a, epoch="1", fixed="0"), _copies(b)
     get_bytes, looks = LocalObjects.get_bytes, iter([0, 10])
+    first.begin()
     first.look(0.0)
     (a / "epoch").write_text("2")
 

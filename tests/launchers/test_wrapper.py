@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.launchers import wrapper
 from gatehouse.launchers.launcher import RESULT
-from gatehouse.launchers.rank_files import Heartbeat, Preempted
+from gatehouse.launchers.ranks import Heartbeat, Preempted
 from gatehouse.launchers.wrapper import PREEMPTED, HangDetector
 from gatehouse.runtime.process import descendants, start_time
 
@@ -134,7 +134,7 @@ def test_silence_is_counted_from_look_to_look_and_ends_with_a_beat(
         silences_seen = []
         for seconds in steps:
             clock.now += seconds
-            silences_seen += [silence.seconds for silence in detector.look()]
+            silences_seen += detector.look().values()
         return silences_seen
 
     assert silences(0.5, 0.5, 0.5) == [0.0, 0.5, 1.0]

@@ -21,7 +21,7 @@ import torch.distributed.pipelining
 import torch.distributed.tensor
 import torch.multiprocessing as mp
 
-from gatehouse.launchers.step_barrier import Agreement, StepBarrier
+from gatehouse.launchers.ranks import Agreement, StepBarrier
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
 from gatehouse.training.trainer import Trainer, TrainState
 from tests.training.conftest import Giver, Keeper

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from gatehouse.launchers.rank_files import FLAG, OUTCOME, Flag, Heartbeat, Preempted
+from gatehouse.launchers.ranks import FLAG, OUTCOME, Flag, Heartbeat, Preempted
 from gatehouse.runtime.process import die_with_parent
 
 

@@ -11,8 +11,8 @@ import torch
 
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingFailedError, TrainingJob
 from gatehouse.launchers.local import LocalLauncher
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.launchers.step_barrier import FAULT
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining
 from tests.training.specs import architecture, network, vary, write_rows
 

@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from gatehouse.errors import HiddenValueError, StoreError
-from gatehouse.launchers import torchrun as agent
+from gatehouse.launchers import wrapper
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
 from gatehouse.training.compute import DivergedError
@@ -45,7 +45,7 @@ def test_a_store_that_is_away_is_worth_another_try_and_no_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     ended = _end_of(StoreError("s3://bucket does not answer"), tmp_path, monkeypatch)
-    assert isinstance(ended, SystemExit) and agent.exit_code(ended.code) == 128
+    assert isinstance(ended, SystemExit) and wrapper.exit_code(ended.code) == 128
     assert not (tmp_path / FAILURE).exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.launchers.launcher import TrainingFailedError
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore

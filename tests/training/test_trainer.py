@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.batches import Rows
 from gatehouse.training.compute import DivergedError, prepare_process

@@ -11,7 +11,7 @@ import xgboost
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import WEIGHTS
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training import trees as boosting
 from gatehouse.training.batches import Rows

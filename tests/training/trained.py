@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.launchers.launcher import STOP, Stop, TrainingStoppedError
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import Point
 from gatehouse.tracking.sending import FOLLOWER

@@ -17,7 +17,7 @@ from gatehouse.launchers.launcher import (
     stop_here,
     stopped,
 )
-from gatehouse.launchers.step_barrier import FAULT
+from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.stage import TrainRequest, TrainResult

@@ -31,7 +31,7 @@ from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
-_JOBS = {"pytorchjob": ("kubeflow.org", "pytorchjobs"), "trainjob": ("trainer.kubeflow.org", "trainjobs")}
+_JOBS = {"trainjob": ("trainer.kubeflow.org", "trainjobs"), "pytorchjob": ("kubeflow.org", "pytorchjobs")}
 _QUEUES = ("kueue.x-k8s.io", "localqueues")
 _SERVING = ("serving.kserve.io", "inferenceservices")
 _ON_JOBS = ("create", "delete", "get", "patch")

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gatehouse.launchers.kubernetes.transfer import (
 )
 from gatehouse.launchers.kubernetes.watch import JobWatch
 from gatehouse.launchers.launcher import (
+    COMMAND,
     FAILURE,
     LOCATION,
     LOG,
@@ -35,6 +37,7 @@ from gatehouse.launchers.launcher import (
     TrainingFailedError,
     TrainingJob,
     job_minutes,
+    restarts_in,
     result_problem,
     stop_here,
     stopped,
@@ -42,6 +45,7 @@ from gatehouse.launchers.launcher import (
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
+from gatehouse.store.records import read_records
 from gatehouse.store.run import MACHINE, RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import COMMIT, IMAGE
@@ -81,7 +85,8 @@ class ClusterLauncher:
         """Run `job`; see `Launcher`. If it is stopped, its pods get their grace period to save."""
         if stop_here().requested():
             raise stopped()
-        if problem := division_problem(self._launch, job.processes, "training.parallelism.processes"):
+        settings = self._launch.model_copy(update={"min_nodes": 0}) if job.program == COMMAND else self._launch
+        if problem := division_problem(settings, job.processes, "training.parallelism.processes"):
             raise LaunchError(problem)
         for name in (RESULT, WEIGHTS, FAILURE, LOCATION):
             (job.directory / name).unlink(missing_ok=True)
@@ -147,7 +152,7 @@ class ClusterLauncher:
                 problem = f"the job reports success, but its result does not verify.\n{error}"
         if problem := problem or result_problem(job.directory):
             raise TrainingFailedError(f"Training failed: {problem}\n{watch.tail()}")
-        self._write_location(job, folder)
+        self._write_location(job, folder, watch.attempts.events)
 
     def _received_before(self, job: TrainingJob, owned: OwnedJob) -> bool:
         """Fetch the result of an earlier launch whose model was not published, if there is one."""
@@ -175,7 +180,7 @@ class ClusterLauncher:
         record = write_record(self._store, folder, inputs, job, **about)
         address = launch.store or self._store.address
         pod_image = launch.image or image(training(launch.resources.gpus))
-        waits = (f"{launch.grace_seconds}", f"{launch.hang_seconds}")
+        waits = (f"{launch.grace_seconds}", f"{launch.hang_seconds}", f"{launch.min_nodes}")
         env = {IMAGE: pod_image, MACHINE: launch.machine, COMMIT: os.environ.get(COMMIT, "")}
         return self._operator.build(
             ClusterJob(
@@ -191,9 +196,12 @@ class ClusterLauncher:
             )
         )
 
-    def _write_location(self, job: TrainingJob, folder: str) -> None:
-        """Write where the job ran, as its pods reported, for the record of the run."""
+    def _write_location(self, job: TrainingJob, folder: str, restarts: Sequence[dict[str, str]] = ()) -> None:
+        """Write where the job ran, as its pods reported, and what started again, for the record of the run."""
         pods = PodMetrics(self._store, folder, job.directory / METRICS).environments()
         environment, launch = pods[-1] if pods else {}, self._launch
+        records = read_records(self._store.objects, self._store.objects.list(f"{folder}/attempts"))
+        attempts = [line for record in records.values() for line in record["attempts"]] + list(restarts)
         place = {"environment": environment, "machine": launch.machine, "machines": launch.nodes}
+        place |= {"restarts": restarts_in(attempts)}
         (job.directory / LOCATION).write_text(json.dumps(place))

@@ -8,6 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from kubeflow import training
+from kubeflow_trainer_api import models
+from kubeflow_trainer_api.models import IoK8sApiCoreV1EnvVar as EnvVar
+from kubeflow_trainer_api.models import IoK8sApiCoreV1Volume as Volume
+from kubeflow_trainer_api.models import IoK8sApiCoreV1VolumeMount as VolumeMount
+from kubeflow_trainer_api.models import IoK8sApimachineryPkgApiResourceQuantity as Quantity
+from kubeflow_trainer_api.models import IoK8sApimachineryPkgApisMetaV1ObjectMeta as ObjectMeta
+
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError, TrainingCancelledError
@@ -182,48 +190,64 @@ class PyTorchJobs:
         """One Master, and the other nodes as Workers."""
         launch, policy = self._launch, self._launch.run_policy
         volumes, mounts = _volumes(launch)
-        container = {
-            "name": self.container,
-            "image": job.image,
-            "command": list(job.command),
-            "env": _environment(launch, job.env),
-            "resources": _resources(launch),
-            "volumeMounts": mounts,
-        }
-        pod = {"containers": [container], "volumes": volumes} | _placement(launch)
-        # The operator checks the job's own deadline only when a pod changes. At this deadline the kubelet ends a pod.
-        pod["activeDeadlineSeconds"] = job.deadline_seconds
-        if launch.priority:
-            pod["priorityClassName"] = launch.priority
-        if launch.topology:
-            pod |= _topology(launch.topology, {"matchLabels": {self.label: job.name}})
-        run_policy: dict[str, Any] = {
-            "cleanPodPolicy": policy.clean_pods,
-            "backoffLimit": policy.backoff_limit,
-            "activeDeadlineSeconds": job.deadline_seconds,
-            "ttlSecondsAfterFinished": policy.keep_seconds,
-        }
+        container = models.IoK8sApiCoreV1Container(
+            name=self.container,
+            image=job.image,
+            command=list(job.command),
+            env=_environment(launch, job.env),
+            resources=_resources(launch),
+            volume_mounts=mounts,
+        )
+        pod = models.IoK8sApiCoreV1PodSpec(
+            containers=[container],
+            volumes=volumes,
+            # The operator checks the job's own deadline only when a pod changes. At this one the kubelet ends a pod.
+            active_deadline_seconds=job.deadline_seconds,
+            priority_class_name=launch.priority or None,
+            scheduler_name=_SCHEDULERS.get(launch.gang),
+            **_placement(launch),
+            **(_topology(launch.topology, {self.label: job.name}) if launch.topology else {}),
+        )
+        template = models.IoK8sApiCoreV1PodTemplateSpec(metadata=_pod_metadata(launch), spec=pod).to_dict()
+
+        def replica(count: int) -> training.KubeflowOrgV1ReplicaSpec:
+            return training.KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy=launch.restart, template=template)
+
+        run_policy = training.KubeflowOrgV1RunPolicy(
+            clean_pod_policy=policy.clean_pods,
+            backoff_limit=policy.backoff_limit,
+            active_deadline_seconds=job.deadline_seconds,
+            ttl_seconds_after_finished=policy.keep_seconds,
+        )
         if launch.gang:
-            pod["schedulerName"] = _SCHEDULERS[launch.gang]
-            run_policy["schedulingPolicy"] = {"minAvailable": launch.nodes}
-            if launch.priority:
-                run_policy["schedulingPolicy"]["priorityClass"] = launch.priority
-        template = {"metadata": _pod_metadata(launch), "spec": pod}
-
-        def replica(count: int) -> dict[str, Any]:
-            return {"replicas": count, "restartPolicy": launch.restart, "template": template}
-
-        workers = {"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}
-        spec = {
-            "nprocPerNode": str(job.processes),
-            "pytorchReplicaSpecs": {"Master": replica(1), **workers},
-            "runPolicy": run_policy,
-        }
-        return {"apiVersion": "kubeflow.org/v1", "kind": self.kind, "metadata": _metadata(job, launch), "spec": spec}
+            run_policy.scheduling_policy = training.KubeflowOrgV1SchedulingPolicy(
+                min_available=launch.needed_nodes, priority_class=launch.priority or None
+            )
+        spec = training.KubeflowOrgV1PyTorchJobSpec(
+            nproc_per_node=str(job.processes),
+            pytorch_replica_specs={"Master": replica(1)}
+            | ({"Worker": replica(launch.nodes - 1)} if launch.nodes > 1 else {}),
+            run_policy=run_policy,
+        )
+        if launch.min_nodes:
+            spec.elastic_policy = training.KubeflowOrgV1ElasticPolicy(
+                min_replicas=launch.min_nodes,
+                max_replicas=launch.nodes,
+                rdzv_backend="c10d",
+                rdzv_host=f"{job.name}-master-0",
+            )
+        body = training.KubeflowOrgV1PyTorchJob(
+            api_version="kubeflow.org/v1", kind=self.kind, metadata=_metadata(job, launch).to_dict(), spec=spec
+        )
+        return dict(training.ApiClient().sanitize_for_serialization(body))
 
 
 class TrainJobs:
-    """TrainJobs of Kubeflow Trainer v2: the job names a runtime, and patches its pods."""
+    """TrainJobs of Kubeflow Trainer v2: the job names a runtime, and patches its pods.
+
+    A TrainJob has a fixed number of nodes. An elastic one has the most nodes, and the rendezvous of its pods is content
+    with fewer; the object ends only if all pods have ended well, so the launcher goes by the report of the pods.
+    """
 
     kind = "TrainJob"
     resource = "trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
@@ -238,32 +262,43 @@ class TrainJobs:
         """The TrainJob, without the settings that belong to its runtime (restarts, gang, topology, priority class)."""
         launch = self._launch
         volumes, mounts = _volumes(launch)
-        pod = {"volumes": volumes, "containers": [{"name": self.container, "volumeMounts": mounts}]}
-        template = {"metadata": _pod_metadata(launch), "spec": pod | _placement(launch)}
-        replicated = {"name": "node", "template": {"spec": {"template": template}}}
-        patch = {
-            "manager": "gatehouse.dev/launcher",
-            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated]}}},
-        }
-        runtime = {"apiGroup": "trainer.kubeflow.org", "kind": launch.runtime_kind, "name": launch.runtime}
-        return {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": self.kind,
-            "metadata": _metadata(job, launch),
-            "spec": {
-                "runtimeRef": runtime,
-                "activeDeadlineSeconds": job.deadline_seconds,
-                "trainer": {
-                    "image": job.image,
-                    "command": list(job.command),
-                    "numNodes": launch.nodes,
-                    "numProcPerNode": job.processes,
-                    "resourcesPerNode": _resources(launch),
-                    "env": _environment(launch, job.env),
-                },
-                "runtimePatches": [patch],
-            },
-        }
+        pod = models.TrainerV1alpha1PodSpecPatch(
+            volumes=volumes,
+            containers=[models.TrainerV1alpha1ContainerPatch(name=self.container, volume_mounts=mounts)],
+            **_placement(launch),
+        )
+        template = models.TrainerV1alpha1PodTemplatePatch(metadata=_pod_metadata(launch), spec=pod)
+        job_patch = models.TrainerV1alpha1JobTemplatePatch(spec=models.TrainerV1alpha1JobSpecPatch(template=template))
+        replicated = models.TrainerV1alpha1ReplicatedJobPatch(name="node", template=job_patch)
+        jobs = models.TrainerV1alpha1JobSetSpecPatch(replicated_jobs=[replicated])
+        trainer = models.TrainerV1alpha1Trainer(
+            image=job.image,
+            command=list(job.command),
+            num_nodes=launch.nodes,
+            num_proc_per_node=job.processes,
+            resources_per_node=_resources(launch),
+            env=_environment(launch, job.env),
+        )
+        patch = models.TrainerV1alpha1RuntimePatch(
+            manager="gatehouse.dev/launcher",
+            training_runtime_spec=models.TrainerV1alpha1TrainingRuntimeSpecPatch(
+                template=models.TrainerV1alpha1JobSetTemplatePatch(spec=jobs)
+            ),
+        )
+        runtime = models.TrainerV1alpha1RuntimeRef(
+            api_group="trainer.kubeflow.org", kind=launch.runtime_kind, name=launch.runtime
+        )
+        return models.TrainerV1alpha1TrainJob(
+            api_version="trainer.kubeflow.org/v1alpha1",
+            kind=self.kind,
+            metadata=_metadata(job, launch),
+            spec=models.TrainerV1alpha1TrainJobSpec(
+                runtime_ref=runtime,
+                active_deadline_seconds=job.deadline_seconds,
+                trainer=trainer,
+                runtime_patches=[patch],
+            ),
+        ).to_dict()
 
 
 def job_end(job: dict[str, Any], success: str) -> JobEnd | None:
@@ -276,89 +311,108 @@ def job_end(job: dict[str, Any], success: str) -> JobEnd | None:
     return None
 
 
-def _metadata(job: ClusterJob, launch: ClusterLaunch) -> dict[str, Any]:
+def _metadata(job: ClusterJob, launch: ClusterLaunch) -> ObjectMeta:
     """Metadata of the object; by its annotations a launcher finds the job again and checks what it trains."""
     queue = {"kueue.x-k8s.io/queue-name": launch.queue, "kueue.x-k8s.io/priority-class": launch.queue_priority}
-    return {
-        "name": job.name,
-        "namespace": job.namespace,
-        "labels": MANAGED | {name: value for name, value in queue.items() if value} | launch.labels,
-        "annotations": {LAUNCH: job.launch, JOB_DIGEST: job.digest} | launch.annotations,
-    }
+    return ObjectMeta(
+        name=job.name,
+        namespace=job.namespace,
+        labels=MANAGED | {name: value for name, value in queue.items() if value} | launch.labels,
+        annotations={LAUNCH: job.launch, JOB_DIGEST: job.digest} | launch.annotations,
+    )
 
 
-def _pod_metadata(launch: ClusterLaunch) -> dict[str, Any]:
+def _pod_metadata(launch: ClusterLaunch) -> ObjectMeta:
     # A mesh's sidecar would outlive the training and keep the job from ending.
     annotations = {"sidecar.istio.io/inject": "false"} | launch.annotations
-    return {"labels": MANAGED | launch.labels, "annotations": annotations}
+    return ObjectMeta(labels=MANAGED | launch.labels, annotations=annotations)
 
 
-def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[dict[str, Any]]:
+def _environment(launch: ClusterLaunch, own: dict[str, str]) -> list[EnvVar]:
     """Environment of the container, in a fixed order; `launch.env` overrides all other sources."""
     variables = own | {"TMPDIR": WORK, "GATEHOUSE_CACHE": f"{WORK}/cache"}
     if launch.nodes > 1:
         variables["GLOO_SOCKET_IFNAME"] = "eth0"
-    environment: list[dict[str, Any]] = [
-        {"name": name, "value": value} for name, value in sorted((variables | launch.env).items())
-    ]
+    environment = [EnvVar(name=name, value=value) for name, value in sorted((variables | launch.env).items())]
     for secret in launch.secrets:
         if secret.variable not in launch.env:
-            field = "secretKeyRef" if secret.source == "secret" else "configMapKeyRef"
-            value = {"name": secret.name, "key": secret.key, "optional": secret.optional}
-            environment.append({"name": secret.variable, "valueFrom": {field: value}})
+            key: dict[str, Any] = {"name": secret.name, "key": secret.key, "optional": secret.optional}
+            source = models.IoK8sApiCoreV1EnvVarSource()
+            if secret.source == "secret":
+                source.secret_key_ref = models.IoK8sApiCoreV1SecretKeySelector(**key)
+            else:
+                source.config_map_key_ref = models.IoK8sApiCoreV1ConfigMapKeySelector(**key)
+            environment.append(EnvVar(name=secret.variable, value_from=source))
     return environment
 
 
-def _resources(launch: ClusterLaunch) -> dict[str, Any]:
+def _resources(launch: ClusterLaunch) -> models.IoK8sApiCoreV1ResourceRequirements:
     """Requests and limits of one pod. They are equal: such pods are evicted last."""
     resources = launch.resources
     amounts = {"cpu": resources.cpu, "memory": resources.memory}
     if resources.gpus:
         amounts[resources.gpu] = str(resources.gpus)
-    return {"requests": dict(amounts), "limits": dict(amounts)}
+    quantities = {name: Quantity(amount) for name, amount in amounts.items()}
+    return models.IoK8sApiCoreV1ResourceRequirements(requests=quantities, limits=quantities)
 
 
-def _volumes(launch: ClusterLaunch) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _volumes(
+    launch: ClusterLaunch,
+) -> tuple[list[Volume], list[VolumeMount]]:
     """Volumes of the pod, and where its container mounts them."""
+    shared = models.IoK8sApiCoreV1EmptyDirVolumeSource(medium="Memory", size_limit=Quantity(launch.shared_memory))
     volumes = [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": launch.shared_memory}},
-        {"name": "work", "emptyDir": {}},
+        Volume(name="shm", empty_dir=shared),
+        Volume(name="work", empty_dir=models.IoK8sApiCoreV1EmptyDirVolumeSource()),
     ]
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "work", "mountPath": WORK}]
+    mounts = [
+        VolumeMount(name="shm", mount_path="/dev/shm"),
+        VolumeMount(name="work", mount_path=WORK),
+    ]
     for number, volume in enumerate(launch.volumes):
-        name, claim = f"volume-{number}", {"claimName": volume.claim, "readOnly": volume.read_only}
-        volumes.append({"name": name, "persistentVolumeClaim": claim})
-        mounts.append({"name": name, "mountPath": volume.path, "readOnly": volume.read_only})
+        name = f"volume-{number}"
+        claim = models.IoK8sApiCoreV1PersistentVolumeClaimVolumeSource(
+            claim_name=volume.claim, read_only=volume.read_only
+        )
+        volumes.append(Volume(name=name, persistent_volume_claim=claim))
+        mounts.append(VolumeMount(name=name, mount_path=volume.path, read_only=volume.read_only))
     return volumes, mounts
 
 
 def _placement(launch: ClusterLaunch) -> dict[str, Any]:
     """Fields of a pod's spec that say on which nodes it may run, and with which service account."""
-    placed: dict[str, Any] = {"terminationGracePeriodSeconds": launch.grace_seconds}
-    if launch.service_account:
-        placed["serviceAccountName"] = launch.service_account
-    if launch.pull_secrets:
-        placed["imagePullSecrets"] = [{"name": name} for name in launch.pull_secrets]
-    if launch.node_selector:
-        placed["nodeSelector"] = dict(launch.node_selector)
-    if launch.tolerations:
-        tolerations = [toleration.model_dump() for toleration in launch.tolerations]
-        placed["tolerations"] = [{name: value for name, value in row.items() if value} for row in tolerations]
-    return placed
+    secrets = [models.IoK8sApiCoreV1LocalObjectReference(name=name) for name in launch.pull_secrets]
+    tolerations = [
+        models.IoK8sApiCoreV1Toleration(
+            key=row.key, operator=row.operator, value=row.value or None, effect=row.effect or None
+        )
+        for row in launch.tolerations
+    ]
+    return {
+        "termination_grace_period_seconds": launch.grace_seconds,
+        "service_account_name": launch.service_account or None,
+        "image_pull_secrets": secrets or None,
+        "node_selector": dict(launch.node_selector) or None,
+        "tolerations": tolerations or None,
+    }
 
 
-def _topology(topology: Topology, pods: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a pod's spec that place it relative to the other pods of its job, which the selector `pods` chooses."""
+def _topology(topology: Topology, labels: dict[str, str]) -> dict[str, Any]:
+    """Fields of a pod's spec that place it relative to the other pods of its job, which have the `labels`."""
+    pods = models.IoK8sApimachineryPkgApisMetaV1LabelSelector(match_labels=labels)
     if topology.place == "spread":
-        constraint = {
-            "maxSkew": 1,
-            "topologyKey": topology.key,
-            "whenUnsatisfiable": "DoNotSchedule" if topology.required else "ScheduleAnyway",
-            "labelSelector": pods,
-        }
-        return {"topologySpreadConstraints": [constraint]}
-    term = {"topologyKey": topology.key, "labelSelector": pods}
+        constraint = models.IoK8sApiCoreV1TopologySpreadConstraint(
+            max_skew=1,
+            topology_key=topology.key,
+            when_unsatisfiable="DoNotSchedule" if topology.required else "ScheduleAnyway",
+            label_selector=pods,
+        )
+        return {"topology_spread_constraints": [constraint]}
+    term = models.IoK8sApiCoreV1PodAffinityTerm(topology_key=topology.key, label_selector=pods)
+    near = models.IoK8sApiCoreV1PodAffinity()
     if topology.required:
-        return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    weighed = {"weight": 100, "podAffinityTerm": term}
-    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [weighed]}}}
+        near.required_during_scheduling_ignored_during_execution = [term]
+    else:
+        weighed = models.IoK8sApiCoreV1WeightedPodAffinityTerm(weight=100, pod_affinity_term=term)
+        near.preferred_during_scheduling_ignored_during_execution = [weighed]
+    return {"affinity": models.IoK8sApiCoreV1Affinity(pod_affinity=near)}

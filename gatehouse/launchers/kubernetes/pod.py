@@ -37,10 +37,14 @@ from gatehouse.launchers.launcher import (
     CHECKPOINT_NAME,
     CHECKPOINT_STORE,
     FAILURE,
+    HUNG,
+    HUNG_CODE,
     METRICS,
     PREEMPTED_CODE,
     RESULT,
     RETRY_CODE,
+    noted_attempts,
+    stacks_of,
 )
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
@@ -50,11 +54,11 @@ from gatehouse.tracking.provenance import capture_environment
 
 
 def node_count() -> str:
-    """How many nodes the job has."""
-    return os.environ.get("PET_NNODES", "1")
+    """How many nodes the job has, an elastic one at most."""
+    return os.environ.get("PET_NNODES", "1").rpartition(":")[2]
 
 
-def rendezvous_options(launch: str) -> list[str]:
+def rendezvous_options(launch: str, min_nodes: int = 0) -> list[str]:
     """Options of the wrapper for the rendezvous of a launch; none for one node.
 
     For several nodes, operators set a static rendezvous, which a restarted node cannot join again. With a store on the
@@ -64,7 +68,7 @@ def rendezvous_options(launch: str) -> list[str]:
     if nodes == "1":
         return []
     endpoint = f"{os.environ['PET_MASTER_ADDR']}:{os.environ['PET_MASTER_PORT']}"
-    return [f"--nodes={nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
+    return [f"--nodes={nodes}", f"--min-nodes={min_nodes}", f"--rendezvous={endpoint}", f"--run-id={launch}"]
 
 
 logger = logging.getLogger(__name__)
@@ -166,6 +170,7 @@ def main() -> None:
     parser.add_argument("processes", type=int, help="Workers of this pod.")
     parser.add_argument("grace", type=float, help="Seconds from this pod's SIGTERM to its SIGKILL.")
     parser.add_argument("hang", type=float, help="Seconds that a rank may make no progress.")
+    parser.add_argument("min_nodes", type=int, help="The fewest nodes with which a script goes on; 0 for all.")
     arguments = parser.parse_args()
     # Linux delivers a signal to the first process of a container only if the process has a handler for it.
     signal.signal(signal.SIGTERM, _end)
@@ -199,13 +204,18 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     launch = arguments.folder.rpartition("/")[2]
     grace = max(arguments.grace - _UPLOAD_SECONDS, arguments.grace / 2)
     options = [f"--grace-seconds={grace}", f"--hang-seconds={arguments.hang}", f"--max-restarts={record.restarts}"]
-    options += rendezvous_options(launch)
+    options += rendezvous_options(launch, arguments.min_nodes)
     with sending_metrics(store, arguments.folder, directory / METRICS):
         command = [record.program, str(arguments.processes), str(directory), *options]
         wrapper = subprocess.Popen([sys.executable, "-m", _WRAPPER, *command])
         signal.signal(signal.SIGTERM, lambda number, frame: wrapper.send_signal(number))
         ended = wrapper.wait()
         ended = 128 - ended if ended < 0 else ended
+    if attempts := noted_attempts(directory):
+        node = os.environ.get("PET_NODE_RANK", "0")
+        store.append(f"{arguments.folder}/attempts", {"attempts": [line | {"node": node} for line in attempts]})
+    if ended == HUNG_CODE:
+        report_failure(store, arguments.folder, f"{HUNG}\n{stacks_of(directory)}", outcome="hung")
     # Nothing is sent if the operator may start the job again.
     failed = node_count() != "1" and reported_end(store, arguments.folder).get("repeats")  # On another node.
     if (directory / FAILURE).exists():
@@ -216,7 +226,7 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     elif ended == 0 and node_count() != "1":  # Wait until the node with the result has sent it.
         signal.signal(signal.SIGTERM, _end)
         until = time.monotonic() + _RESULT_SECONDS
-        while not reported_end(store, arguments.folder) and time.monotonic() < until:
+        while reported_end(store, arguments.folder).get("outcome") in (None, "hung") and time.monotonic() < until:
             time.sleep(_RESULT_POLL_SECONDS)
     return ended
 

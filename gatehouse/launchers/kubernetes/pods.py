@@ -110,7 +110,8 @@ class Attempts:
     The operator deletes a pod as soon as it has failed, and makes another of its name. So a pod of another uid counts
     as a failure of the pod before it, whether or not that was seen to fail, unless the job was suspended. An attempt
     ends when fewer pods run than the job needs. Once enough pods run again, the cause of the earlier attempt's end no
-    longer counts. `failures` counts by name how often a pod has ended and was to start again, over all attempts.
+    longer counts. `failures` counts by name how often a pod has ended and was to start again, over all attempts, and
+    `events` says when and how, as far as this launcher saw it.
     """
 
     def __init__(self, nodes: int, restarts: int | None = None) -> None:
@@ -120,6 +121,7 @@ class Attempts:
         self._present: dict[str, tuple[str, int, int]] = {}
         self._gone: set[str] = set()
         self._last_failed: dict[str, Pod] = {}
+        self.events: list[dict[str, str]] = []
         self._changing = threading.RLock()
         self.failures: Counter[str] = Counter()
 
@@ -163,12 +165,19 @@ class Attempts:
         before, count, ends = self._present.get(name, (uid, 0, 0))
         if uid != before:
             self._gone.add(before)
-            self.failures[name] += ends == count  # Its end was not seen.
+            if ends == count:  # Its end was not seen.
+                self.failures[name] += 1
+                self._note(name, "It was deleted, or lost with its node.")
             count = ends = 0
         count = max(count, restarts(pod))
         counted = max(ends, count + has_failed)
-        self.failures[name] += counted - ends
+        if counted > ends:
+            self.failures[name] += counted - ends
+            self._note(name, how_it_ended(pod) if has_failed else "Its container was started again.")
         self._present[name] = (uid, count, counted)
+
+    def _note(self, name: str, how: str) -> None:
+        self.events.append({"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": f"Pod {name}: {how}"})
 
     def suspend(self) -> None:
         """Count no failure of the present pods: the job was suspended, and new pods come when it continues."""

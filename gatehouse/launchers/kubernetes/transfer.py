@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError
-from gatehouse.launchers.launcher import FAILURE, LOCATION, LOG, METRICS, OUTPUT, PRINTED, RESULT, WEIGHTS, TrainingJob
+from gatehouse.launchers.launcher import (
+    ATTEMPTS,
+    FAILURE,
+    LOCATION,
+    LOG,
+    METRICS,
+    OUTPUT,
+    PRINTED,
+    RESULT,
+    WEIGHTS,
+    TrainingJob,
+)
 from gatehouse.store.age import DAY, DAYS, store_time, touch
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
@@ -28,7 +39,7 @@ from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
-_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, LOCATION, PRINTED, OUTPUT, "torchrun")
+_OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, LOCATION, PRINTED, OUTPUT, ATTEMPTS, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
@@ -116,9 +127,14 @@ def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
     store.append(f"{folder}/ended", {"outcome": "succeeded", "files": [asdict(entry) for entry in entries]})
 
 
-def report_failure(store: ArtifactStore, folder: str, message: str, *, repeats: bool = False) -> None:
-    """Report that the job failed, and whether the program says that every attempt with its settings would fail so."""
-    store.append(f"{folder}/ended", {"outcome": "failed", "message": message, "repeats": repeats})
+def report_failure(
+    store: ArtifactStore, folder: str, message: str, *, repeats: bool = False, outcome: str = "failed"
+) -> None:
+    """Report that the job failed, and whether the program says that every attempt with its settings would fail so.
+
+    The outcome `hung` is that of one attempt, after which an operator may start another.
+    """
+    store.append(f"{folder}/ended", {"outcome": outcome, "message": message, "repeats": repeats})
 
 
 def reported_end(store: ArtifactStore, folder: str) -> dict[str, Any]:

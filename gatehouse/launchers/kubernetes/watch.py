@@ -54,14 +54,15 @@ class JobWatch:
         self._on_look = on_look
         self._core = f"/api/v1/namespaces/{owned.namespace}"
         self._selector = f"{operator.label}={owned.name}"
-        self._attempts = Attempts(launch.nodes, launch.restarts)
+        self.attempts = Attempts(launch.needed_nodes, launch.restarts)
+        self._elastic = launch.min_nodes > 0
         self._deadlines = Deadlines(launch, minutes, logs.tail, self.events)
         self._progress = self._current_progress()
 
     def resume(self, job: dict[str, Any]) -> None:
         """Continue from the state that the earlier launcher wrote on the job's object."""
         progress = json.loads(job["metadata"]["annotations"].get(PROGRESS, "{}"))
-        self._attempts.resume(progress)
+        self.attempts.resume(progress)
         self._deadlines.resume(progress, job["metadata"]["creationTimestamp"])
 
     def until_success(self) -> None:
@@ -72,7 +73,7 @@ class JobWatch:
             for pod in self._api.changes(f"{self._core}/pods", self._selector, ended):
                 if ended.is_set():
                     return
-                if self._attempts.observe(pod):
+                if self.attempts.observe(pod):
                     self._logs.follow([pod])
                 changed.set()
 
@@ -83,7 +84,7 @@ class JobWatch:
                 ended.wait(self._api.timeouts.min_interval)
                 changed.clear()
         except (ClusterError, TrainingCancelledError) as error:
-            first = self._attempts.first()
+            first = self.attempts.first()
             raise type(error)(f"{error}\n{self._logs.tail(first, ask=False)}" if first else str(error)) from error
         finally:
             ended.set()
@@ -94,14 +95,18 @@ class JobWatch:
         pods = self.pods()
         self._logs.follow(pods)
         if job["spec"].get("runPolicy", {}).get("suspend"):  # Kueue preempts like this.
-            self._attempts.suspend()
+            self.attempts.suspend()
         self._on_look()
         if end := job_end(job, self._operator.success):
             if end.succeeded:
                 return None
             late = end.reason == "DeadlineExceeded" or "active longer than specified deadline" in end.message
             raise self._failure(f"The operator says: {end.reason}: {end.message}", late=late)
-        if exceeding := self._attempts.exceeding():
+        # Nodes that never came back would keep the operator waiting.
+        ended = self._elastic and all(pod.get("status", {}).get("phase") != "Running" for pod in pods)
+        if ended and self._reported().get("outcome") == "succeeded":
+            return None
+        if exceeding := self.attempts.exceeding():
             raise self._failure(exceeding)
         left = self._deadlines.check(pods)
         if (progress := self._current_progress()) != self._progress:
@@ -110,12 +115,12 @@ class JobWatch:
         return left
 
     def _current_progress(self) -> str:
-        return json.dumps(self._deadlines.progress() | self._attempts.progress(), sort_keys=True)
+        return json.dumps(self._deadlines.progress() | self.attempts.progress(), sort_keys=True)
 
     def pods(self) -> list[Pod]:
         """The present pods of the job, in order of their names."""
         pods = sorted(self._api.list(f"{self._core}/pods", labelSelector=self._selector), key=pod_status.name_of)
-        self._attempts.update(pods)
+        self.attempts.update(pods)
         return pods
 
     def events(self) -> str:
@@ -129,19 +134,21 @@ class JobWatch:
 
     def tail(self) -> str:
         """The last log lines of the pod that failed first, or of any pod if none failed."""
-        first = self._attempts.first()
+        first = self.attempts.first()
         return self._logs.tail(first) if first else "The job had no pod."
 
     def _failure(self, message: str, *, late: bool = False) -> LauncherError:
         """The error that explains the state of the last attempt's pods."""
         message = f"{message}\n{self.tail()}"
         reported = self._reported()
+        program_error = TrainingFailedError(
+            f"Training failed: {reported.get('message')}\n{message}", repeats=bool(reported.get("repeats"))
+        )
         if reported.get("outcome") == "failed":
-            repeats = bool(reported.get("repeats"))
-            return TrainingFailedError(f"Training failed: {reported['message']}\n{message}", repeats=repeats)
+            return program_error
         if late:
             return timed_out(self._deadlines.minutes, message)
-        failed = self._attempts.failed()
+        failed = self.attempts.failed()
         evictions = [why for pod in failed if (why := pod_status.eviction(pod))]
         if not evictions and failed and pod_status.exit_code(failed[0]) == PREEMPTED_CODE:
             evictions = [f"Pod {pod_status.name_of(failed[0])} received a SIGTERM."]
@@ -151,6 +158,8 @@ class JobWatch:
                 "give it another priority, or more restarts (launch.run_policy.backoff_limit). Run again to resume at "
                 f"its last checkpoint.\n{message}"
             )
+        if reported.get("outcome") == "hung":
+            return program_error
         cause = pod_status.how_it_ended(failed[0]) if failed else f"no pod says why. {self.events()}".strip()
         return TrainingFailedError(f"Training failed: {cause}\n{message}")
 
@@ -203,7 +212,7 @@ class Deadlines:
                     "launch.image, and launch.pull_secrets where the registry is private."
                 )
         running = sum(map(pod_status.runs, pods))
-        if running >= self.launch.nodes:
+        if running >= self.launch.needed_nodes:
             self.waiting_since = None
             if self.running_since is None:
                 self.running_since, self.changed_at = now, _now()
@@ -224,8 +233,8 @@ class Deadlines:
                 f"{message}\nAsk for less (launch.resources), tolerate more nodes, or wait longer."
             )
         raise SchedulingTimeoutError(
-            f"Training did not start within {allowed}.\n{running} of {self.launch.nodes} pods run. {self.events()}Look "
-            "at the queue and the quota of the namespace, or wait longer."
+            f"Training did not start within {allowed}.\n{running} of {self.launch.needed_nodes} pods run. "
+            f"{self.events()}Look at the queue and the quota of the namespace, or wait longer."
         )
 
 

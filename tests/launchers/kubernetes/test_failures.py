@@ -44,6 +44,8 @@ def _program_fails(cluster: Cluster, job: Object) -> None:
 def _hangs(cluster: Cluster, job: Object) -> None:
     pod = cluster.add_pod(job)
     cluster.start(job, pod)
+    command, message = container_of(job)[1]["command"], f"{ends.HUNG}\nStacks of rank 1:"
+    report_failure(ArtifactStore.open(command[3]), command[4], message, outcome="hung")
     cluster.end(job, pod, 124)
     cluster.conclude(job, succeeded=False)
 
@@ -65,7 +67,7 @@ def _deadline_of_the_operator(cluster: Cluster, job: Object) -> None:
     ("scenario", "error", "first", "rest"),
     [
         (_program_fails, ends.TrainingFailedError, "Training failed: ValueError: no rows", ""),
-        (_hangs, ends.TrainingFailedError, ends.HUNG, ""),
+        (_hangs, ends.TrainingFailedError, ends.HUNG, "Stacks of rank 1:"),
         (fail_again_and_again(143), ends.EvictedError, ends.EVICTED, "received a SIGTERM"),
         (fail_again_and_again(137, "OOMKilled"), ends.TrainingFailedError, "ran out of memory", "epoch 1/2"),
         (fail_again_and_again(137, conditions=[EVICTION]), ends.EvictedError, ends.EVICTED, "Kubelet: low on memory"),

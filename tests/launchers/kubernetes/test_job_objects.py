@@ -162,6 +162,18 @@ def test_a_trainjob_with_every_setting_is_exactly_this() -> None:
     }
 
 
+def test_an_elastic_job_says_its_minimum_where_its_operator_knows_one() -> None:
+    spec = _pytorchjob(nodes=8, min_nodes=6, gang="volcano")["spec"]
+    assert spec["elasticPolicy"] == {
+        "minReplicas": 6,
+        "maxReplicas": 8,
+        "rdzvBackend": "c10d",
+        "rdzvHost": "gatehouse-1-master-0",
+    }
+    assert spec["runPolicy"]["schedulingPolicy"]["minAvailable"] == 6
+    assert _trainjob(nodes=8, min_nodes=6)["spec"]["trainer"]["numNodes"] == 8
+
+
 def test_a_gang_is_all_nodes() -> None:
     gang = _pytorchjob(nodes=3, gang="coscheduling")["spec"]
     assert gang["runPolicy"]["schedulingPolicy"] == {"minAvailable": 3}

@@ -24,7 +24,7 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
     folder = Path(store.address) / "jobs" / "gatehouse-1" / "first"
     folder.mkdir(parents=True)
     os.mkfifo(folder / "job.json")
-    arguments = [store.address, "jobs/gatehouse-1/first", "0" * 64, "1", "30", "900"]
+    arguments = [store.address, "jobs/gatehouse-1/first", "0" * 64, "1", "30", "900", "0"]
     # As the first process of a container does, it ignores what it does not ask for.
     pod = subprocess.Popen(
         [sys.executable, "-m", "gatehouse.launchers.kubernetes.pod", *arguments],
@@ -36,25 +36,27 @@ def test_a_pod_that_is_told_to_end_while_it_fetches_ends_at_once(store: Artifact
 
 
 ONE_NODE = {"PET_NNODES": "1", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "job-master-0", "PET_MASTER_PORT": "23456"}
+MEET = ["--rendezvous=job-master-0:23456", "--run-id=launch"]
 
 
 @pytest.mark.parametrize(
-    ("environment", "options"),
+    ("environment", "fewest", "options"),
     [
-        ({}, []),
-        (ONE_NODE, []),
-        (ONE_NODE | {"PET_NNODES": "2"}, ["--nodes=2", "--rendezvous=job-master-0:23456", "--run-id=launch"]),
+        ({}, 0, []),
+        (ONE_NODE, 0, []),
+        (ONE_NODE | {"PET_NNODES": "2"}, 0, ["--nodes=2", "--min-nodes=0", *MEET]),
+        (ONE_NODE | {"PET_NNODES": "8"}, 6, ["--nodes=8", "--min-nodes=6", *MEET]),  # Of a TrainJob.
+        (ONE_NODE | {"PET_NNODES": "6:8"}, 6, ["--nodes=8", "--min-nodes=6", *MEET]),  # Of a PyTorchJob.
     ],
-    ids=["no operator", "one node", "two nodes"],
 )
-def test_only_a_fixed_number_of_nodes_is_told_where_to_meet(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], options: list[str]
+def test_several_nodes_are_told_where_to_meet_and_how_many_must(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], fewest: int, options: list[str]
 ) -> None:
     for name in ONE_NODE:
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert rendezvous_options("launch") == options
+    assert rendezvous_options("launch", fewest) == options
 
 
 def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:

@@ -3,13 +3,23 @@
 import json
 import math
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kubernetes.pod import sending_metrics
-from gatehouse.launchers.launcher import LOG, METRICS, RESULT, WEIGHTS, TrainingFailedError, TrainingJob
+from gatehouse.launchers.launcher import (
+    COMMAND,
+    LOCATION,
+    LOG,
+    METRICS,
+    RESULT,
+    WEIGHTS,
+    TrainingFailedError,
+    TrainingJob,
+)
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import GPU_PERCENT, Machine
@@ -112,6 +122,38 @@ def test_success_without_a_model_that_verifies_is_a_failure(
 
     first, _ = error_of(TrainingFailedError, end, store, job, kind)
     assert first.startswith("Training failed:") and problem in first
+
+
+def test_a_script_that_ends_well_on_the_nodes_that_are_left_has_succeeded(
+    store: ArtifactStore, job: TrainingJob, kind: str, tmp_path: Path
+) -> None:
+    def lose_one(cluster: Cluster, made: Object) -> None:
+        pods = [cluster.add_pod(made, f"node-{number}") for number in range(3)]
+        for pod in pods:
+            cluster.start(made, pod)
+        cluster.await_looks(2)
+        cluster.end(made, pods[2], 143)
+        if made["kind"] == "PyTorchJob":
+            cluster.replace(made, pods[2])
+        else:
+            del cluster.pods[pods[2]["metadata"]["name"]]
+            cluster.add_pod(made, "node-2")
+        cluster.await_looks(2)  # It waits for a node, and the operator for it.
+        (tmp_path / "pod").mkdir()
+        train(made, tmp_path / "pod")
+        for pod in pods[:2]:
+            cluster.end(made, pod, 0)
+
+    script = replace(job, program=COMMAND, processes=3)
+    run(lose_one, store, script, kind, nodes=3, min_nodes=2)
+    assert (job.directory / WEIGHTS).read_bytes() == b"weights"
+    restarts = json.loads((job.directory / LOCATION).read_text())["restarts"]
+    assert any("node-2: " in line["event"] and "143" in line["event"] for line in restarts)
+
+
+def test_a_training_keeps_its_number_of_nodes(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    with kubernetes(succeed) as cluster, pytest.raises(ConfigurationError, match=r"launch\.min_nodes=1: expected 0"):
+        launcher_on(cluster, store, kind, nodes=2, min_nodes=1).run(job)
 
 
 def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_done(

@@ -31,8 +31,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from gatehouse.launchers.rank_files import FLAG, Flag
-from gatehouse.launchers.step_barrier import StepBarrier
+from gatehouse.launchers.ranks import FLAG, Flag, StepBarrier
 from gatehouse.training.checkpointing.checkpointer import Checkpointer
 from gatehouse.training.spec import CheckpointSpec
 from gatehouse.training.trainer import random_state, seed_all, set_random_state
