@@ -25,7 +25,7 @@ class Version:
     """A registered version, NAME:2: its metrics on the test part, with intervals in `numbers`, and how it was trained.
 
     `status` is its highest alias, `candidate`, `replaced`, `rolled back` or `archived`; `, erased` is added where its
-    files are. `judged_against` is the champion of its last verdict.
+    files are. `judged_against` is the champion of its last verdict, and `verdict_digest` is what an approval names.
     """
 
     version: str
@@ -40,6 +40,7 @@ class Version:
     number: int = field(repr=False)
     evaluation: str = field(repr=False)
     verdict: str = field(repr=False)
+    verdict_digest: str = field(repr=False)
     numbers: tuple[Number, ...] = field(repr=False)
     settings: Mapping[str, Any] = field(repr=False)
     made_from: tuple[str, ...] = field(repr=False)
@@ -82,6 +83,7 @@ def versions(
                     metrics={number.name: number.value for number in numbers},
                     judged_against=(last[1].champion if last else "") or "no champion",
                     verdict=last[1].summary if last else "",
+                    verdict_digest=last[1].short if last else "",
                     tags=dict(version.tags),
                     numbers=numbers,
                     settings={} if erased else dict(leaves(settings_of(store, version.model))),
@@ -130,10 +132,15 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
     return ledger.model_name, promote(PromoteRequest.model_validate(body | details), store)
 
 
-def sign(store: ArtifactStore, text: str, word: str, reason: str, by: str = "") -> tuple[str, ApproveResult]:
-    """Approve or reject the last verdict on a version, by default the one in staging; its model, and the signature."""
+def sign(
+    store: ArtifactStore, text: str, word: str, reason: str, digest: str, by: str = ""
+) -> tuple[str, ApproveResult]:
+    """Approve or reject the verdict of a digest, the last on a version, by default the one in staging.
+
+    Returns the name of its model, and the signature.
+    """
     ledger, number = named(store, text)
-    return ledger.model_name, approve(store, ledger.model_name, number, word, reason, by)
+    return ledger.model_name, approve(store, ledger.model_name, number, word, reason, digest, by)
 
 
 def register(store: ArtifactStore, name: str, evaluation: str, project: Project | None, by: str) -> RegisterResult:

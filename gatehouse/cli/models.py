@@ -37,6 +37,7 @@ gate = typer.Typer(no_args_is_help=True)
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
 VersionArgument = Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")]
+VerdictOption = Annotated[str, typer.Option(help="Digest of the verdict that you read; `models show NAME:2` has it.")]
 _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 
 
@@ -79,7 +80,8 @@ def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: Json
         "status": version.status,
         "registered": version.registered,
     }
-    facts |= {"by": version.by, "verdict": version.verdict, "judged against": version.judged_against}
+    facts |= {"by": version.by, "verdict": version.verdict, "digest of the verdict": version.verdict_digest}
+    facts |= {"judged against": version.judged_against}
     facts |= {"test set": uses, "model": version.model, "evaluation": version.evaluation, "tags": version.tags}
     show(version, as_json, view=facts | {"metrics": numbers, "made from": version.made_from})
 
@@ -97,15 +99,19 @@ def promote_version(
 
 
 @app.command("approve")
-def approve_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+def approve_version(
+    model: ModelArgument = "", verdict: VerdictOption = "", reason: ReasonOption = "", store: StoreOption = ""
+) -> None:
     """Sign the last verdict on a version (default: the one in staging), so that it may be promoted for some days."""
-    _sign(store, model, "approve", reason)
+    _sign(store, model, "approve", reason, verdict)
 
 
 @app.command("reject")
-def reject_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+def reject_version(
+    model: ModelArgument = "", verdict: VerdictOption = "", reason: ReasonOption = "", store: StoreOption = ""
+) -> None:
     """Sign that a version (default: the one in staging) may not be promoted, whatever the gate said."""
-    _sign(store, model, "reject", reason)
+    _sign(store, model, "reject", reason, verdict)
 
 
 @app.command("exempt")
@@ -127,9 +133,9 @@ def exempt_candidate(
     typer.echo(f"Run the training pipeline again: it registers the candidate of {name} with it.")
 
 
-def _sign(store: str, model: str, word: str, reason: str) -> None:
+def _sign(store: str, model: str, word: str, reason: str, verdict: str) -> None:
     opened = open_store(store)
-    name, result = models.sign(opened, model, word, reason)
+    name, result = models.sign(opened, model, word, reason, verdict)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
     champions = Ledger(opened, name).state().champions
     if champions[-1:] == (result.version,):

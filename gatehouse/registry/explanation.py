@@ -203,6 +203,7 @@ class Explanation(StageModel):
     model: str
     evaluation: str
     verdict: str
+    verdict_digest: str
     tags: dict[str, str]
     numbers: tuple[Number, ...]
     answers: tuple[Answer, ...]
@@ -234,6 +235,7 @@ def explain(store: ArtifactStore, model: str) -> Explanation:
         model=version.model,
         evaluation=version.evaluation,
         verdict=last[1].summary if last else "",
+        verdict_digest=last[1].short if last else "",
         tags=dict(version.tags),
         numbers=numbers_of(store, version.evaluation),
         answers=seven_answers(store, version.model),

@@ -103,6 +103,11 @@ class Verdict(_Entry):
         """
         return digest_of(self.model_dump(mode="json", exclude_defaults=True))
 
+    @property
+    def short(self) -> str:
+        """The digest as a person gives it."""
+        return f"sha256-{self.digest[:12]}"
+
 
 class Approval(_Entry):
     """A person's approval or rejection of the verdict with this digest.

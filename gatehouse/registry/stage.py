@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import promotion
-from gatehouse.registry.approval import now, rules_of
+from gatehouse.registry.approval import approval_command, now, rules_of
 from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, Subject
@@ -186,7 +186,7 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
         days = f"{verdict.approval_days} day{'s' if verdict.approval_days > 1 else ''}"
         reasons = (
-            f'gatehouse models approve {name}:{number} --reason "…" (or reject): holds for {days}{eyes}',
+            f"{approval_command(f'{name}:{number}', verdict)} (or reject): holds for {days}{eyes}",
             f"then gatehouse models promote {name}:{number}, or the promotion pipeline",
         )
     elif not reasons and decision == "awaiting promotion":

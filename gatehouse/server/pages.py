@@ -217,7 +217,9 @@ def give_word(request: Request, name: Name, version: Version, word: Part, form: 
     reason = form.get("reason", "").strip()[:2000]
     if not reason:
         raise ProblemError(422, f"To {word} needs a reason: expected some words, found none.")
-    visit.server.sign(visit.token, name, word, Word(version=version, reason=reason))
+    visit.server.sign(
+        visit.token, name, word, Word(version=version, reason=reason, verdict=form.get("verdict", "")[:71])
+    )
     return RedirectResponse(f"/models/{name}/{version}", 303)
 
 

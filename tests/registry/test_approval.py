@@ -4,6 +4,7 @@ import base64
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -148,6 +149,19 @@ def test_a_promotion_verifies_what_the_verdict_is_bound_to(waiting: Gate) -> Non
         promote(waiting.store, NAME, 1)
 
 
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_word_signs_the_verdict_that_was_read(waiting: Gate, word: Literal["approve", "reject"]) -> None:
+    read, model = waiting.verdict_digest(), waiting.model(1)
+    looser = GatePolicy(approval="manual", inconclusive="approval")
+    waiting.register(model, waiting.evaluate(model, "", policy=looser))
+    for digest in (read, "sha256-", waiting.verdict_digest()[:15], waiting.state.verdicts[0][1].digest):
+        with pytest.raises(ApprovalError, match=f"digest of its last verdict.*found {digest}"):
+            waiting.approve(by="grace", word=word, digest=digest)
+    assert waiting.state.approvals == ()
+    waiting.approve(by="grace", word=word, digest=waiting.state.verdicts[-1][1].digest)
+    assert len(waiting.state.approvals) == 1
+
+
 def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
     waiting: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +172,7 @@ def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
         return now()
 
     monkeypatch.setattr(approval, "now", meanwhile)
-    with pytest.raises(ApprovalError, match="judged again meanwhile"):
+    with pytest.raises(ApprovalError, match="digest of its last verdict"):
         waiting.approve(by="grace")
     assert waiting.state.approvals == ()
 
