@@ -125,14 +125,16 @@ def evaluate(
             raise ConfigurationError("evaluate: expected a model of train, or scores, found neither.")
         candidate = run.take("model", model, "models")
         judged = {"model": candidate, "split": run.take("split", split, "splits") or run.origin(candidate, "split")}
+        floor = champion.metadata.get("floor", "") if champion else ""
         if model_name:
             wanted = {"model_name": model_name, "candidate": candidate, "policy": applied}
-            present_champion = run.run(resolve, **wanted).champion
+            resolved = run.run(resolve, **wanted)
+            present_champion, floor = resolved.champion, resolved.floor
         judged["validation"] = run.take("validation", validation, "validations")
         judged["leakage"] = run.take("leakage", leakage, "leakage")
         judged["integration"] = run.take("integration", integration, "integrations")
         judged["split_checks"] = split.metadata.get("split_checks", "") if split else ""
-        result = run.run(judge, **judged, champion=present_champion, policy=applied, spec=measured)
+        result = run.run(judge, **judged, champion=present_champion, floor=floor, policy=applied, spec=measured)
         warnings = list(result.warnings)
     present(result, run.store, metrics, curves, report, summary)
     run.label(result.evaluation, metrics, curves, report, summary)

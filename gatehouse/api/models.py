@@ -30,6 +30,7 @@ class Version:
 
     version: str
     status: str
+    aliases: tuple[str, ...]
     registered: datetime | None
     metrics: Mapping[str, float]
     judged_against: str
@@ -76,6 +77,7 @@ def versions(
                     name=model,
                     number=version.version,
                     status=state.stage_of(version) + erased,
+                    aliases=state.aliases_of(version.version),
                     registered=datetime.fromisoformat(str(at)) if at else None,
                     by=str(provenance_of(store, version.model).get("by", "")),
                     model=version.model,

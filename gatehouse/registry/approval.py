@@ -162,7 +162,7 @@ def _text(moment: datetime) -> str:
     return moment.strftime(_FORMAT)
 
 
-_COMPARING = {"champion", "improvement", "regression", "regressions"}
+_COMPARING = {"champion", "floor", "regression", "regressions"}
 """Prefixes of the rules that compare with the champion."""
 
 

@@ -70,7 +70,8 @@ class Exemption(_Entry):
 class Verdict(_Entry):
     """The gate's verdict on a subject, compared with `champion` (empty if there was none).
 
-    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
+    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break. `floor`
+    is the best champion so far, with which it was compared too; empty if that is `champion`.
     """
 
     subject: Subject
@@ -83,6 +84,8 @@ class Verdict(_Entry):
     approval_days: int = Field(7, description="How long an approval of it holds.")
     four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
     kept_out: bool = Field(False, description="It is inconclusive, and the policy refuses what is.")
+    floor: str = ""
+    below: bool = Field(False, description="On the test rows it is worse than the floor, however little.")
 
     @property
     def admits(self) -> bool:
@@ -158,7 +161,9 @@ class ModelVersion:
     """One registered version; numbers run from 1 without gaps, and each model has at most one.
 
     `registered_at`, `staged_at` and `promoted_at` are the numbers of the last such records; 0 for never. A withdrawn
-    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted.
+    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted. `floor`
+    is the best champion when it became champion itself, which is its own model if the gate did not measure it as worse,
+    or if a person took the decision.
     """
 
     version: int
@@ -170,6 +175,7 @@ class ModelVersion:
     promoted_at: int = 0
     withdrawn: bool = False
     archived: bool = False
+    floor: str = ""
     tags: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -232,6 +238,11 @@ class State:
         """The last verdict on a model under any policy with the number of its record, or None."""
         return next((entry for entry in reversed(self.verdicts) if entry[1].subject.model == model), None)
 
+    def rejected(self, verdict: Verdict) -> bool:
+        """Whether the last signature on a verdict rejects it."""
+        signature = self.signature_on(verdict.digest)
+        return signature is not None and signature.kind == "rejected"
+
     def signature_on(self, digest: str) -> Record | None:
         """The last approval or rejection of the verdict with this digest, or None."""
         signed = (
@@ -243,6 +254,17 @@ class State:
         """Identity of the newest champion that is not `model`; empty for none."""
         models = (self.versions[number - 1].model for number in reversed(self.champions))
         return next((champion for champion in models if champion != model), "")
+
+    def floor_other_than(self, model: str) -> str:
+        """Identity of the best champion so far if it is neither the champion to compare with nor `model`; else empty.
+
+        A version that a person rolled back or archived is no floor.
+        """
+        champion = self.version(self.champion)
+        best = self.version_of(champion.floor) if champion else None
+        if best is None or best.ended or best.model in (model, self.champion_other_than(model)):
+            return ""
+        return best.model
 
     def uses_before(self, number: int, subject: Subject) -> int:
         """How many other candidates were judged on the subject's test set before record `number`."""
@@ -266,6 +288,14 @@ class State:
         """
         last = self.verdict_on(subject)
         return last[1].champion if last and self.settled(*last) else self.champion_other_than(subject.model)
+
+    def expected_floor(self, subject: Subject) -> str:
+        """Identity of the floor that the subject's candidate is judged against, as `expected_champion`."""
+        last = self.verdict_on(subject)
+        if not last or not self.settled(*last):
+            return self.floor_other_than(subject.model)
+        floor = self.version_of(last[1].floor)
+        return floor.model if floor and not floor.ended else ""
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
@@ -320,8 +350,10 @@ def _apply(state: State, record: Record) -> State:
         if record.approval is None or record.approval.verdict not in digests:
             raise impossible(f"it signs no verdict on version {version.version}")
         bare = record.model_copy(update={"provenance": {}})
-        repeated = state.signature_on(record.approval.verdict) == bare
-        return state if repeated else replace(state, approvals=(*state.approvals, bare))
+        if state.signature_on(record.approval.verdict) == bare:
+            return state
+        ends = {version.version} if record.kind == "rejected" else set[int]()
+        return replace(_without(state, ends, SHADOW, CANARY), approvals=(*state.approvals, bare))
 
     if record.kind == "tagged":
         tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
@@ -355,7 +387,10 @@ def _apply(state: State, record: Record) -> State:
         return replace(state, staging=version.version, versions=_changed(state, staged))
     if record.alias == CHAMPION:
         champions = (*(champion for champion in state.champions if champion != version.version), version.version)
-        promoted = replace(version, promoted_at=number, withdrawn=False)
+        (_, judged), floor = state.last_verdict(version.model) or (0, None), version.model
+        if judged and judged.below and not (record.override or judged.exempted or state.signature_on(judged.digest)):
+            floor = judged.floor or judged.champion
+        promoted = replace(version, promoted_at=number, withdrawn=False, floor=floor)
         cleared = _without(state, {version.version}, SHADOW, CANARY)
         return replace(cleared, champions=champions, versions=_changed(state, promoted))
     if is_champion:

@@ -12,6 +12,7 @@ from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, Subject
 from gatehouse.registry.naming import NAME
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
 from gatehouse.runtime.redaction import redacted, without_secrets
@@ -40,11 +41,12 @@ class ResolveRequest(StageModel):
 class ResolveResult(StageModel):
     """The champion, its version number, its training data, and its evaluation at the gate.
 
-    Texts are empty and the version is 0 where there is none. `registered` is when it was registered, in UTC; empty if
-    the ledger does not say.
+    `floor` is the best champion so far, if that is another one. Texts are empty and the version is 0 where there is
+    none. `registered` is when it was registered, in UTC; empty if the ledger does not say.
     """
 
     champion: str
+    floor: str = ""
     version: int = 0
     training_set: str = ""
     split: str = ""
@@ -72,9 +74,10 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
             split=inputs.get("split", ""),
             policy=identity_digest(request.policy),
         )
-        version = state.version_of(state.expected_champion(subject))
+        version, floor = state.version_of(state.expected_champion(subject)), state.expected_floor(subject)
     else:
         version = state.version_of(state.champion_other_than(request.candidate))
+        floor = state.floor_other_than(request.candidate)
     if version is None:
         if request.required:
             raise NoChampionError(
@@ -85,6 +88,7 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     inputs = store.manifest(version.model).derived_from
     return ResolveResult(
         champion=version.model,
+        floor=floor,
         version=version.version,
         training_set=inputs.get("training_set", ""),
         split=inputs.get("split", ""),
@@ -192,10 +196,18 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     elif not reasons and decision == "awaiting promotion":
         reasons = (f"gatehouse models promote {name}:{number}, or the promotion pipeline",)
     warnings = [*map(str, verdict.exempted), *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
-    if (champion := before.last_verdict(verdict.champion)) and (
-        names := differing(*(_policy_of(store, judged) for judged in (champion[1].evaluation, evaluation)))
-    ):
-        warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+    if champion := before.last_verdict(verdict.champion):
+        evaluations = (champion[1].evaluation, evaluation)
+        earlier, policy = (dict(store.manifest(name).configuration["policy"]) for name in evaluations)
+        if names := differing(earlier, policy):
+            warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+            again = verdict_by(store, evaluation, GatePolicy.model_validate(earlier))
+            if again.verdict != verdict.verdict and verdict.admits:
+                why = "; ".join((*again.broken, *(f"{rule}: not measured" for rule in again.not_measured)))
+                warnings.append(f"by the policy of the champion, the candidate is {again.verdict}: {why}")
+    floor = before.floor_other_than(model)
+    if floor and verdict.floor != floor and not verdict.subject.split:
+        warnings.append(f"not compared with {floor}, the best champion so far: scores of the champion alone were given")
     pickles = store.manifest(model).details.get("pickles", ())
     return RegisterResult(
         decision=decision,
@@ -210,10 +222,6 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         model=model,
         evaluation=evaluation,
     )
-
-
-def _policy_of(store: ArtifactStore, evaluation: str) -> dict[str, Any]:
-    return dict(store.manifest(evaluation).configuration["policy"])
 
 
 class PromoteRequest(StageModel):

@@ -80,7 +80,7 @@ def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word(
 
 def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     bad = replace(BETTER, worst_bound=0.5, best_bound=0.4)
-    few, many = FittedTestRows({"candidate": 9}, 10, 1), FittedTestRows({"candidate": 1}, 10_000, 9_999)
+    few, many = FittedTestRows({"candidate": 9}, 10, 1, "no rows"), FittedTestRows({"candidate": 1}, 10_000, 9_999)
     assert not named("champion log_loss", comparison=bad, seen=many).inconclusive
     rule = named("champion log_loss", comparison=bad, seen=few)
     assert (rule.holds, rule.inconclusive) == (False, True)
@@ -89,7 +89,7 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     assert not named("champion log_loss", reported, comparison=bad, seen=few).inconclusive
     size = {"cost": {"size_mb": 0.0001}}
     assert not named("model size", size, seen=few).inconclusive, "no row of the test part is in it"
-    assert str(FittedTestRows({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
+    assert str(FittedTestRows({}, 10, 10)) == "none of the 10 test rows is among them" and "the 1 others" in str(few)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from gatehouse.registry import approval
 from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.ledger import Ledger, Record, StaleVerdictError
 from gatehouse.registry.promotion import promote
-from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.registration import WrongEvaluationError, verdict_on
 from gatehouse.store.records import whoami
 from tests.registry.gate import MANUAL, NAME, Gate
 
@@ -81,6 +81,33 @@ def test_the_last_signature_counts(waiting: Gate) -> None:
         promote(waiting.store, NAME, 1)
     waiting.approve(by="grace")
     assert promote(waiting.store, NAME, 1).champion == 1
+
+
+def test_a_rejection_holds_whatever_the_policy_says_of_approval(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    gate.run(gate.model(2), policy=MANUAL)
+    for alias in ("shadow", "canary"):
+        if alias == "canary":
+            gate.approve(2)
+        promote(gate.store, NAME, 2, to=alias)
+    gate.approve(2, word="reject", reason="it hurts users")
+    assert gate.state.aliases_of(2) == ("staging",), "it answers no one, and no one sees its answers"
+    automatic = GatePolicy(least_rarer_rows=19)
+    model = gate.model(3)
+    gate.register(model, gate.evaluate(model, gate.model(1), policy=MANUAL))
+    gate.approve(3, word="reject", reason="not this one")
+    for alias in ("shadow", "canary", "champion"):
+        with pytest.raises(ApprovalError, match="rejected it: not this one"):
+            promote(gate.store, NAME, 3, to=alias)
+    evaluation = gate.evaluate(model, gate.model(1), policy=automatic)
+    judged = verdict_on(gate.store, model, evaluation, gate.state, now())
+    records = iter([Record(kind="registered", version=3, verdict=judged)])
+    Ledger(gate.store, NAME).extend(lambda state: next(records, None))  # A writer that ended before its promotion.
+    gate.approve(3, word="reject", reason="nor under this policy")
+    assert gate.register(model, evaluation).decision == "rejected"
+    with pytest.raises(ApprovalError, match="rejected it: nor under this policy"):
+        promote(gate.store, NAME, 3)
+    assert promote(gate.store, NAME, 3, "an outage", override=True).champion == 3
 
 
 @pytest.mark.parametrize("by", ["ada", "submitter"])
