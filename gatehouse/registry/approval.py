@@ -5,6 +5,7 @@ break one rule; the ledger records who and why.
 """
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
@@ -136,11 +137,16 @@ def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersi
         raise ApprovalError(
             f"{name}: the policy requires four eyes, but the store does not record who trained {model}. Train it again."
         )
-    if by in trained | submitted:
+    if _person(by) in {_person(name) for name in trained | submitted}:
         raise ApprovalError(
             f"{name}: the policy requires four eyes: expected somebody who neither trained nor submitted it "
             f"({', '.join(sorted(trained | submitted))}), found {by}. Ask another person."
         )
+
+
+def _person(name: str) -> str:
+    """A name as it is compared: `Ann` and `ann ` are one person."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def standing(state: State, verdict: Verdict, now: datetime) -> str:

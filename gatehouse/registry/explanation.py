@@ -321,7 +321,11 @@ class Pair(StageModel):
 
 
 class Change(StageModel):
-    """A difference in `data`, `features`, `configuration`, `code` or `environment`; empty for a side that lacks it."""
+    """A difference in a part; empty for a side that lacks it.
+
+    Parts are `data`, `features`, `configuration`, `code` and `environment`; of models that something else trained also
+    their `files`, and what persons have `stated`.
+    """
 
     part: str
     name: str
@@ -389,6 +393,12 @@ def changes_between(store: ArtifactStore, first: str, second: str) -> Iterator[C
         yield Change.of("features", f"column {name}", *values)
     for change in changes(*(settings_of(store, model) for model in models)):
         yield Change.of("configuration", *change)
+    if any(store.manifest(model).details.get("external") for model in models):
+        manifests = (store.manifest(model) for model in models)
+        for change in changes(*({entry.path: f"sha256-{entry.sha256}" for entry in each.files} for each in manifests)):
+            yield Change.of("files", *change)
+        for change in changes(*(training_of(store, model).get("statements") or {} for model in models)):
+            yield Change.of("stated", *change)
     for change in code_changes(store, *(str(provenance_of(store, model).get("code", "")) for model in models)):
         yield Change.of("code", *change)
     for change in changes(*(training_of(store, model).get("environment") or {} for model in models)):

@@ -2,21 +2,23 @@
 
 A record is `<store>/registry/<model>/ledger/<n>.json`, n from 1 without gaps. It is decided on the state after all
 earlier records, and created under the next number; if another writer took that number first, it is decided again. So
-two writers never contradict each other, and a killed writer leaves no partial record.
+two writers never contradict each other, and a killed writer leaves no partial record. `heads/<n>-<digest>` beside them
+repeats the digest of each record, so that a last record which is gone, or is another one, is noticed.
 """
 
 import json
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.records import author
+from gatehouse.store.records import author, whoami
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
@@ -418,13 +420,33 @@ WRITES_LEDGER = Effects(
 )
 
 
+def _acts(sign: str) -> bool:
+    turns = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    controls = unicodedata.category(sign) == "Cc" and sign not in "\n\t"
+    return controls or unicodedata.bidirectional(sign) in turns
+
+
+def _require_printable(record: Record, by: str) -> None:
+    """Raise ConfigurationError if a person's words hold what a terminal obeys, or what turns other words round."""
+    words = {
+        "reason": record.reason,
+        "by": by or whoami(),
+        **{f"tag {name}": text for name, text in record.tags.items()},
+    }
+    words |= {"reason of the exemption": record.exemption.reason} if record.exemption else {}
+    for name, text in words.items():
+        hidden = [sign for sign in text if _acts(sign)]
+        if hidden:
+            raise ConfigurationError(f"{name}: expected words without control characters, found {hidden[0]!a}.")
+
+
 class Ledger:
     """The ledger of one registered model in one store."""
 
     def __init__(self, store: ArtifactStore, model_name: str) -> None:
         self.store = store
         self.model_name = model_name
-        self._prefix = f"registry/{model_name}/ledger"
+        self._prefix, self._heads = (f"registry/{model_name}/{part}" for part in ("ledger", "heads"))
         self._verified: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
@@ -443,10 +465,12 @@ class Ledger:
         records, head = self._read()
         state = fold(records)
         while (record := decide(state)) is not None:
+            _require_printable(record, by)
             record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
             after = fold([record], state)
             body = _sealed(record.model_dump(mode="json"), head)
             if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
+                self.store.objects.put_bytes(f"{self._heads}/{after.size:06d}-{body['digest']}", b"")
                 state, head = after, str(body["digest"])
             else:
                 records, head = self._read()
@@ -458,6 +482,7 @@ class Ledger:
 
     def _read(self) -> tuple[list[Record], str]:
         """All records, and the digest of the last one; records that were read before are not read again."""
+        heads = list(self.store.objects.list(self._heads))  # First: each is written after its record.
         keys = list(self.store.objects.list(self._prefix))
         for number, key in enumerate(keys, start=1):
             if key != self._key(number):
@@ -478,6 +503,12 @@ class Ledger:
                 )
             head = str(body["digest"])
             self._verified.append((record, head))
+        number, _, digest = heads[-1].rpartition("/")[2].partition("-") if heads else ("0", "", "")
+        if int(number) > len(self._verified) or (digest and self._verified[int(number) - 1][1] != digest):
+            raise LedgerError(
+                f"{self._key(int(number))}: expected the record with the digest {digest}, as {heads[-1]} says, found "
+                "none or another. Restore the ledger from a copy."
+            )
         return [record for record, _ in self._verified], head
 
 

@@ -52,6 +52,12 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
         if moved or lapsed:
             return last[1]
     rules = rules_of(store, evaluation)
+    said = store.read_json(evaluation, "verdict.json")["verdict"]
+    if not rules or verdict_of(rules) != said:
+        raise WrongEvaluationError(
+            f"{evaluation}: expected the rules that led to its verdict, {said}, found {len(rules)} rules that lead to "
+            f"{verdict_of(rules)}. Judge the model again."
+        )
     exempted = exemptions_from(rules, model, champion, state, moment)
     names_exempted = {exemption.rule for exemption in exempted}
     applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
@@ -176,10 +182,11 @@ def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
     """The decision about a judged candidate, in words.
 
     `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
-    `refused`, `inconclusive`, `rolled back` or `archived`.
+    `refused`, `inconclusive`, `replaced` (it was champion before), `rolled back` or `archived`.
     """
     version = state.version_of(verdict.subject.model)
     if not verdict.admits or version is None:
         return "refused" if verdict.verdict == "pass" else verdict.verdict
     last = state.verdict_on(verdict.subject)
-    return version.ended or ("approved" if last and state.settled(*last) else standing(state, verdict, now))
+    settled = "replaced" if version.version in state.champions[:-1] else "approved"
+    return version.ended or (settled if last and state.settled(*last) else standing(state, verdict, now))

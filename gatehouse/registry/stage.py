@@ -129,12 +129,13 @@ class RegisterRequest(StageModel):
 class RegisterResult(StageModel):
     """The decision about the candidate, with the model and the evaluation that it is about.
 
-    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`, `rolled
-    back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision. `version` is 0 if there is
-    none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty. `reasons` say why
-    the gate refused, or which command to run next; `warnings` list the exemptions that were applied, broken rules that
-    only warn, another policy than the champion's, and files that may run code. `earlier_uses` counts the candidates of
-    this name that were judged on the same test set before; `summary` says it in words.
+    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`,
+    `replaced`, `rolled back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision.
+    `version` is 0 if there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or
+    empty. `reasons` say why the gate refused, or which command to run next; `warnings` list the exemptions that were
+    applied, broken rules that only warn, another policy than the champion's and what it would say, and files that may
+    run code. `earlier_uses` counts the candidates of this name that were judged on the same test set before; `summary`
+    says it in words.
     """
 
     decision: str

@@ -110,6 +110,22 @@ def test_a_rejection_holds_whatever_the_policy_says_of_approval(gate: Gate) -> N
     assert promote(gate.store, NAME, 3, "an outage", override=True).champion == 3
 
 
+def test_four_eyes_are_those_of_two_persons_however_a_name_is_written(gate: Gate) -> None:
+    gate.run(gate.model(1), policy=FOUR_EYES)
+    for by in ("Ada", " ada ", "\uff21DA"):
+        with pytest.raises(ApprovalError, match="four eyes"):
+            gate.approve(by=by)
+
+
+def test_a_promotion_looks_again_whose_eyes_approved(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = gate.model(1)
+    gate.run(model, policy=FOUR_EYES)
+    gate.approve(by="grace")
+    gate.store.append(f"provenance/{model}", {"by": "grace", "stage": "train"})  # She trained it too, as it turns out.
+    with pytest.raises(ApprovalError, match=r"four eyes.*found grace"):
+        promote(gate.store, NAME, 1)
+
+
 @pytest.mark.parametrize("by", ["ada", "submitter"])
 def test_under_four_eyes_neither_trainer_nor_submitter_approves(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, by: str
@@ -174,6 +190,15 @@ def test_a_promotion_verifies_what_the_verdict_is_bound_to(waiting: Gate) -> Non
     Ledger(waiting.store, NAME).extend(lambda state: next(records, None))
     with pytest.raises(WrongEvaluationError, match=r"model: expected models/delays"):
         promote(waiting.store, NAME, 1)
+
+
+def test_a_promotion_verifies_the_policy_of_the_verdict(waiting: Gate) -> None:
+    verdict = waiting.state.verdicts[0][1]
+    other = verdict.model_copy(update={"subject": verdict.subject.model_copy(update={"policy": "0" * 64})})
+    records = iter([Record(kind="registered", version=1, verdict=other)])
+    Ledger(waiting.store, NAME).extend(lambda state: next(records, None))
+    with pytest.raises(WrongEvaluationError, match="policy: expected 0000"):
+        promote(waiting.store, NAME, 1, to="shadow")
 
 
 @pytest.mark.parametrize("word", ["approve", "reject"])

@@ -135,6 +135,24 @@ def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings
     assert looser.startswith("by the policy of the champion, the candidate is refused: ")
 
 
+def test_links_of_a_model_are_followed_inside_of_its_folder_and_no_further(user: User) -> None:
+    model = user.model(**{"step-9/weights": b"9"})
+    folder = Path(model.path)
+    (folder / "best").symlink_to("step-9")
+    (folder / "last").symlink_to("step-9/weights")
+    user.register(model, user.judge(model=model))
+    assert user.champion()[0] == 1
+    version = explain(user.store, f"{NAME}:1").model
+    paths = [entry.path for entry in user.store.manifest(version).files]
+    assert paths == ["best/weights", "last", "step-9/weights"]
+    (user.folder / "secrets").mkdir()
+    for target in ("../secrets", "nothing", ".", "/etc/hostname"):
+        (folder / "link").symlink_to(target)
+        with pytest.raises(ConfigurationError, match=f"found one to {target}"):
+            user.judge(model=model)
+        (folder / "link").unlink()
+
+
 def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:
     one, other = user.model(weights=b"1"), user.model(weights=b"2")
     with pytest.raises(WrongEvaluationError):
