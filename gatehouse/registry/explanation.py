@@ -21,7 +21,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
 NOT_STATED = "not stated"
-_VERSIONS = 12
 
 
 class IncompleteLineageError(GatehouseError):
@@ -59,7 +58,9 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     machine = {name: environment.get(name) for name in ("image", "machine", "hardware", "python")}
     machine["image"] = machine["image"] or "none: it ran outside of a container"
     machine |= {f"threads {name}": count for name, count in (environment.get("threads") or {}).items()}
-    machine |= dict(list((environment.get("distributions") or {}).items())[:_VERSIONS])
+    # What the environment lists always, and what the code of the training imports.
+    code_record = read_record(store.objects, f"code/{origin.get('code')}.json") or {}
+    machine |= dict(environment.get("distributions") or {}) | dict(code_record.get("distributions") or {})
     is_known = environment.get("hardware") and environment.get("python")
 
     seeds = [(name, value) for name, value in settings.items() if name.rpartition(".")[2] == "seed"]

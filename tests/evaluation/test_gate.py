@@ -108,6 +108,7 @@ CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pas
         ("allow", (), []),
         ("allow", (CLEAN, WARNED), []),
         ("allow", (CLEAN, DataCheck("validation", "fail", ())), ["validation"]),
+        ("allow", (CLEAN, DataCheck("validation", "unreadable", ())), ["validation"]),
         ("refuse", (CLEAN,), []),
         ("refuse", (CLEAN, WARNED), ["warnings"]),
         ("allow", (CLEAN, MISSING), []),

@@ -58,6 +58,8 @@ def test_the_best_champion_so_far_is_compared_too(judged_bench: Bench) -> None:
     verdict = store.read_json(result.evaluation, "verdict.json")
     alone = store.read_json(judged_bench.evaluate(bad, champion=good).evaluation, "verdict.json")
     assert verdict["floor"] == alone["comparison"] and alone["floor"] is None
+    compared = [*verdict["comparisons"].values(), verdict["floor"], verdict["guessing"]]
+    assert {entry["units"] for entry in compared} == {1500}
     assert store.manifest(result.evaluation).derived_from["floor"] == good
     assert result.reasons[0] in verdict_by(store, result.evaluation, LENIENT).broken
     assert "floor log_loss" in page(store, result.evaluation)

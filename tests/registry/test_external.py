@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from gatehouse.components import promote, register, resolve
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
-from gatehouse.registry.explanation import explain
+from gatehouse.registry.explanation import compare, explain
 from gatehouse.registry.external import PickleError, doubt_of
 from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.registration import WrongEvaluationError
@@ -141,10 +141,14 @@ def test_links_of_a_model_are_followed_inside_of_its_folder_and_no_further(user:
     (folder / "best").symlink_to("step-9")
     (folder / "last").symlink_to("step-9/weights")
     user.register(model, user.judge(model=model))
-    assert user.champion()[0] == 1
     version = explain(user.store, f"{NAME}:1").model
     paths = [entry.path for entry in user.store.manifest(version).files]
     assert paths == ["best/weights", "last", "step-9/weights"]
+    other, better = user.model(weights=b"10"), {"champion": {"tolerance": "50%"}}
+    judged = user.judge(model=other, champion=stored(user.store, version), policy=better)
+    user.register(other, judged, data="newer texts")
+    changed = {(change.part, change.name) for change in compare(user.store, f"{NAME}:1", f"{NAME}:2").changes}
+    assert {("files", "weights"), ("files", "best/weights"), ("stated", "data")} <= changed
     (user.folder / "secrets").mkdir()
     for target in ("../secrets", "nothing", ".", "/etc/hostname"):
         (folder / "link").symlink_to(target)
