@@ -78,6 +78,7 @@ def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: Json
     facts: dict[str, Any] = {
         "version": f"{name}:{target.number}",
         "status": version.status,
+        "aliases": version.aliases,
         "registered": version.registered,
     }
     facts |= {"by": version.by, "verdict": version.verdict, "digest of the verdict": version.verdict_digest}

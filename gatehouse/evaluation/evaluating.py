@@ -140,7 +140,8 @@ class Evaluation:
         uncertainty, drawn = uncertainty_of(measures, labels, predictions, units, spec)
 
         def with_other(role: str, name: str) -> Comparison:
-            values, draws = ((of[CANDIDATE][name], of[role][name]) for of in (metrics, drawn))
+            draws = (drawn[CANDIDATE][name], drawn[role][name])
+            values = (metrics[CANDIDATE][name], metrics[role][name])
             return compared(metric_named(name), *values, draws, confidence, units.number)
 
         comparisons = {name: with_other(CHAMPION, name) for name in metrics[CANDIDATE] if CHAMPION in metrics}

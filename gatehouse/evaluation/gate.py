@@ -257,8 +257,7 @@ class Evidence:
         def point(comparison: Comparison, other: float) -> Comparison:
             value = constant.get(comparison.metric, math.nan)
             worse = metric_named(comparison.metric).worse_by(value, other)
-            bounds = {"worse_by": worse, "worst_bound": worse, "best_bound": worse, "standard_error": 0.0}
-            return replace(comparison, candidate=value, champion=other, units=None, **bounds)
+            return Comparison(comparison.metric, value, other, worse, worst_bound=worse, best_bound=worse)
 
         guess = self.guessing
         return replace(

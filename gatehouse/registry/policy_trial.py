@@ -31,8 +31,10 @@ from gatehouse.store.store import ArtifactStore
 
 NOT_KNOWN = "not known"
 _OF_TASK = ("must_beat_baseline", "leakage_alarm", "slices")
-_ASKS = (*_OF_TASK, "bars", "better_than_guessing", "regressions", "fairness", "max_psi", "max_training_age")
-_ASKS += ("complete_lineage", "require_integration", "require_online", "own_rules")
+_ASKS = (
+    *(*_OF_TASK, "bars", "better_than_guessing", "regressions", "fairness", "max_psi", "max_training_age"),
+    *("complete_lineage", "require_integration", "require_online", "own_rules"),
+)
 """Settings that may ask nothing; null in the first ones is the default of the task."""
 
 

@@ -136,6 +136,7 @@ def test_promote_rollback_and_archive(two: Gate) -> None:
     text = _call(two, "approve", "--verdict", read, "--reason", "approved on Monday")
     assert f"{NAME}:2 is approved by " in text and f"promote {NAME}:2, or the promotion pipeline\n" in text
     assert f"{NAME}:2 is promoted to canary; {first}" in _call(two, "promote", "--to", "canary")
+    assert "staging, canary" in _call(two, "show", f"{NAME}:2") and "staging, canary" in _call(two, "list")
     assert second in _call(two, "promote")
     assert _listed(two)[0]["status"] == "replaced"
     assert first in _call(two, "rollback", "--reason", "it rained")
