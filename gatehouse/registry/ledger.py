@@ -503,10 +503,10 @@ class Ledger:
                 )
             head = str(body["digest"])
             self._verified.append((record, head))
-        number, _, digest = heads[-1].rpartition("/")[2].partition("-") if heads else ("0", "", "")
-        if int(number) > len(self._verified) or (digest and self._verified[int(number) - 1][1] != digest):
+        last, _, digest = heads[-1].rpartition("/")[2].partition("-") if heads else ("0", "", "")
+        if int(last) > len(self._verified) or (digest and self._verified[int(last) - 1][1] != digest):
             raise LedgerError(
-                f"{self._key(int(number))}: expected the record with the digest {digest}, as {heads[-1]} says, found "
+                f"{self._key(int(last))}: expected the record with the digest {digest}, as {heads[-1]} says, found "
                 "none or another. Restore the ledger from a copy."
             )
         return [record for record, _ in self._verified], head
