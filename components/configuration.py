@@ -29,7 +29,7 @@ _KINDS = {
 def config(path: str | Path, kind: str = "") -> dict[str, Any]:
     """Read and check a file with configuration, in YAML or JSON, as the object that a component takes.
 
-    A folder is a repository of feature definitions, for the input `definitions`. Of a `project.yaml`, the section is
+    A folder is a repository of feature definitions, for the input `definitions`. The section of a `project.yaml` is
     taken that `kind` names.
 
     Args:

@@ -30,7 +30,7 @@ _QUEUE_SECONDS = 24 * 3600
 
 @dataclass(frozen=True)
 class Needs:
-    """What the tasks of a component need.
+    """The needs of a component's tasks.
 
     Attributes:
         image: Name of the image, as gatehouse.runtime.images has it.

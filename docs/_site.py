@@ -1,4 +1,4 @@
-"""What the site of the documentation takes from beside docs/: the README as its first page, and all that pages link to.
+"""Files of the site from beside docs/: the README as its first page, and all that pages link to.
 
 Pages link to files of the repository, so that they read the same there and on the site. Pages of other folders become
 pages of the site below `source/`, other files are copied there, and a folder without a README is a word without a link.

@@ -12,7 +12,7 @@ class GatehouseError(Exception):
     exit_code = 1
     permanent = False
     reasons: tuple[str, ...] = ()
-    """What is wrong, one by one, where a component gives it as a verdict."""
+    """The reasons, one by one, where a component gives them as a verdict."""
 
 
 class StoppedError(GatehouseError):

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Resolves pyproject.toml into the lock files: dev.lock holds everything, and those of a run and of each image are parts.
-# torch-gpu.lock holds the CUDA build of torch, which PyPI offers for Linux, and what it alone requires.
+# torch-gpu.lock holds the CUDA builds of torch and XGBoost, which PyPI offers for Linux, and what they alone require;
+# xgboost.lock holds the CPU build of XGBoost.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,13 +38,18 @@ for image in control data training; do
     entry kfp locks/dev.lock >>"locks/$image.lock"
 done
 
-.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report - -r locks/torch.lock |
+# Both builds of XGBoost are one package, so an image gets one of them.
+entry xgboost-cpu locks/training.lock >locks/xgboost.lock
+awk '/^[^ ]/ {on = !/^xgboost-cpu==/} on' locks/training.lock >locks/training.lock.rest
+mv locks/training.lock.rest locks/training.lock
+xgboost=$(sed -nE 's/^xgboost-cpu==([^ ]+).*/\1/p' locks/xgboost.lock)
+.venv/bin/python -m pip install --quiet --dry-run --ignore-installed --report - -r locks/torch.lock "xgboost==$xgboost" |
     .venv/bin/python locks/torch_gpu.py >locks/torch-gpu.lock
 
 # What builds the site of the documentation, in an environment of its own.
 .venv/bin/pip-compile "${options[@]}" --output-file locks/docs.lock locks/docs.in
 
-for lock in locks/{dev,run,control,data,training,torch-gpu,docs}.lock; do
+for lock in locks/{dev,run,control,data,training,xgboost,torch-gpu,docs}.lock; do
     if grep -qE '://|^--' "$lock"; then
         echo "error: $lock names an index, which differs from machine to machine." >&2
         exit 1

@@ -1,11 +1,11 @@
-"""Prints the lock of the CUDA build of torch: of pip's report on what it would install, what training.lock lacks."""
+"""Prints the lock of the CUDA builds of torch and XGBoost: of pip's report, what training.lock lacks."""
 
 import json
 import re
 import sys
 from pathlib import Path
 
-_HEAD = "# The CUDA build of torch for Linux on x86-64, and what it requires besides training.lock.\n"
+_HEAD = "# The CUDA builds of torch and XGBoost for Linux on x86-64, and what they require besides training.lock.\n"
 
 
 def _normal(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What the pod of a task gets on a platform: resources, a deadline, retries, settings, credentials, and a place."""
+"""Settings of a task's pod on a platform: resources, a deadline, retries, settings, credentials, and a place."""
 
 from kfp import kubernetes
 from kfp.dsl import PipelineTask
@@ -44,10 +44,10 @@ def equip(
     if platform.model_registry and needs.shows_models:
         task.set_env_variable(SERVER, platform.model_registry.address)
         task.set_env_variable(AUTHOR, platform.model_registry.author)
-        entrust(task, "model-registry-token", TOKEN, platform)
+        mount_secret(task, "model-registry-token", TOKEN, platform)
 
 
-def entrust(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:
+def mount_secret(task: PipelineTask, key: str, variable: str, platform: Platform) -> None:
     """Give one task's pod alone what `key` of the secret with credentials holds, as an environment variable."""
     kubernetes.use_secret_as_env(task, platform.credentials, {key: variable}, optional=True)
 

@@ -36,7 +36,7 @@ _SECRETS = {
     "materialize": ("online-store", ONLINE_STORE),
     "compare_online": ("online-store", ONLINE_STORE),
 }
-"""What the tasks of a component get of the platform's secret, and no other task does."""
+"""Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
 
 
@@ -130,7 +130,7 @@ class Settings:
             if name == "snapshot" and (url_env := getattr(file.source, "url_env", "")):
                 secret = ("source-url", url_env)
             if secret:
-                pods.entrust(task, *secret, self.platform)
+                pods.mount_secret(task, *secret, self.platform)
         if tolerated:
             # What a stage gave that failed and was let pass must not come out of KFP's cache.
             task.set_env_variable(TOLERATE, ",".join(tolerated)).set_caching_options(enable_caching=False)

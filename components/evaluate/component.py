@@ -60,7 +60,7 @@ def evaluate(
         model: The candidate. With scores the files that made them, of any form: register then takes no others.
         split: The split whose test part the model is measured on; empty for that of the model.
         scores: Labelled rows with the candidate's scores, in Parquet, CSV or JSON lines; empty for a model of train.
-        champion: The champion to compare with, as resolve gives it. Of a model of train, model_name finds it.
+        champion: The champion to compare with, as resolve gives it. For a model of train, model_name finds it.
         champion_scores: The champion's scores in a table of their own: the same rows in order, with their labels.
         baseline_scores: The same of the baseline.
         validation: The judgement of the data by its contract, which the policy may require.

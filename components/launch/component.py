@@ -32,8 +32,8 @@ def launch(
     """Run any script, alone or by torchrun on several processes and nodes; it goes on from its checkpoints.
 
     The script needs no protocol. It writes its result to the folder $GATEHOUSE_OUTPUT, and reads its inputs at
-    $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. What it keeps in $GATEHOUSE_CHECKPOINTS is there
-    again when this task starts it again; in another pod only with a store, and of several nodes only that of rank 0.
+    $GATEHOUSE_INPUT_DATA, $GATEHOUSE_INPUT_BASE_MODEL, and so on. Files in $GATEHOUSE_CHECKPOINTS are there again
+    when this task starts it again; in another pod only with a store, and of several nodes only that of rank 0.
     Its metrics are what it prints as `name=value`, and what it logs with `mlflow.start_run()` where MLFLOW_TRACKING_URI
     of the task names a server. It has succeeded if its exit code is 0 and its output, that of rank 0, is not empty.
 

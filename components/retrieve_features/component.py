@@ -43,7 +43,7 @@ def retrieve_features(
 ):
     """Join features to rows point-in-time, from feature tables of compute_features, or from any Feast repository.
 
-    Of a Feast repository, the values are checked: none may be later than its row. The Python files of the repository
+    The values of a Feast repository are checked: none may be later than its row. The Python files of the repository
     are run in this task: give only a repository that you trust. It need not have been applied, and nothing is written
     to its registry or stores.
 

@@ -1,7 +1,8 @@
-"""What a store holds: lists, describes, verifies, compares and queries its artifacts."""
+"""The artifacts of a store: lists, describes, verifies, compares and queries them."""
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +16,7 @@ from gatehouse.project.place import find
 from gatehouse.store import eraser
 from gatehouse.store.database import quoted
 from gatehouse.store.deprecation import deprecation_of, marker_of
-from gatehouse.store.erasure import Erasure, dependant_marker, erased_marker
+from gatehouse.store.erasure import erased_marker, erasure_of
 from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.querying import SOURCE, queried, tables_in
 from gatehouse.store.records import read_record
@@ -24,12 +25,11 @@ from gatehouse.store.store import ArtifactStore
 
 _RECORDS = ("memo", "registry", "provenance", "runs", "measurements", "erasures")
 _REFERENCE = re.compile(r'"([a-z][a-z-]*/[^"]+)"')
-_NOT_REPRODUCIBLE = "It was derived from data that was erased (record {}): it cannot be reproduced."
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact, whose `state` is empty, `deprecated`, `not reproducible`, `erased`, `unreadable` or `corrupt`."""
+    """An artifact, whose `state` is empty, `deprecated`, `erased`, `unreadable` or `corrupt`."""
 
     reference: str
     rows: int | None = None
@@ -44,17 +44,15 @@ def artifacts(store: ArtifactStore, kind: str = "") -> list[Artifact]:
     if kind and not re.fullmatch("[a-z][a-z0-9-]*", kind):
         raise ConfigurationError(f"expected a kind, such as datasets, found {kind!r}.")
     references, listed = list(store.references(kind or None)), []
-    marked = [mark(reference) for reference in references for mark in (erased_marker, marker_of, dependant_marker)]
+    marked = [mark(reference) for reference in references for mark in (erased_marker, marker_of)]
     markers = store.objects.stats(marked)
     for reference in references:
         try:
             manifest, state = store.manifest(reference), ""
-            if markers[erased_marker(reference)] is not None and store.erasures.of(reference):
+            if markers[erased_marker(reference)] is not None:
                 state = "erased"
             elif markers[marker_of(reference)] is not None:
                 state = "deprecated"
-            elif markers[dependant_marker(reference)] is not None and store.erasures.behind(reference):
-                state = "not reproducible"
             total = sum(entry.bytes for entry in manifest.files)
             listed.append(Artifact(str(reference), manifest.rows, len(manifest.files), total, state))
         except GatehouseError as error:
@@ -64,13 +62,17 @@ def artifacts(store: ArtifactStore, kind: str = "") -> list[Artifact]:
 
 
 def notes(store: ArtifactStore, reference: Reference) -> list[str]:
-    """What a reader of an artifact must know: erased, deprecated or not reproducible, and which stage made it."""
-    erased, behind = store.erasures.of(reference), store.erasures.behind(reference)
-    lines = [erased.explain(str(reference))] if erased else []
+    """Facts for a reader of an artifact: it or its inputs were erased, it is deprecated, which stage made it."""
+    lines = []
+    with suppress(GatehouseError):  # A manifest cannot be read, as `verify` says.
+        markers = {erased_marker(manifest.reference): manifest.reference for manifest in store.lineage(reference)}
+        marked = [markers[key] for key, stat in store.objects.stats(markers).items() if stat is not None]
+        erasures = {artifact: erasure for artifact in marked if (erasure := erasure_of(store.objects, artifact))}
+        lines = [erasure.explain(str(artifact)) for artifact, erasure in erasures.items()]
+        if erasures and reference not in erasures:
+            lines.append("It was derived from erased data: it cannot be reproduced.")
     if deprecated := deprecation_of(store.objects, reference):
         lines.append(deprecated.explain(reference))
-    if behind and not erased:
-        lines.append(_NOT_REPRODUCIBLE.format(behind.key))
     if key := next(iter(store.objects.list(f"provenance/{reference}")), ""):
         record = read_record(store.objects, key) or {}
         run = f" in run {record['run']}" if record.get("run") else ""
@@ -81,7 +83,7 @@ def notes(store: ArtifactStore, reference: Reference) -> list[str]:
 
 @dataclass(frozen=True)
 class Verified:
-    """A reference or a record, and what is wrong; `state` is `intact`, `erased`, `not reproducible` or `broken`."""
+    """A reference or a record, and what is wrong; `state` is `intact`, `erased` or `broken`."""
 
     reference: str
     state: str
@@ -96,13 +98,11 @@ def verify(store: ArtifactStore, reference: Reference | None = None) -> list[Ver
         artifact = pending.pop(0)
         if artifact in results:
             continue
-        problems, behind = store.problems(artifact), store.erasures.behind(artifact)
-        lines, state = tuple(map(str, problems)), "erased" if problems else "intact"
+        problems = store.problems(artifact)
+        state = "erased" if problems else "intact"
         if any(not isinstance(problem, ErasedArtifactError) for problem in problems):
             state = "broken"
-        elif behind and not problems:
-            lines, state = (f"{artifact}: {_NOT_REPRODUCIBLE.format(behind.key)}",), "not reproducible"
-        results[artifact] = Verified(str(artifact), state, lines)
+        results[artifact] = Verified(str(artifact), state, tuple(map(str, problems)))
         try:
             pending += [Reference.parse(parent) for parent in store.manifest(artifact).derived_from.values()]
         except GatehouseError:
@@ -251,8 +251,8 @@ def rejected(store: ArtifactStore, reference: Reference | None = None, examples:
     return tables
 
 
-def erase(store: ArtifactStore, plan: eraser.ErasurePlan, reason: str, by: str = "", **scope: bool) -> Erasure:
-    """Erase what a plan lists; `scope` is what it was planned with.
+def erase(store: ArtifactStore, plan: eraser.ErasurePlan, reason: str, by: str = "", **scope: bool) -> str:
+    """Erase what a plan lists, and return the key of the record; `scope` is what it was planned with.
 
     Raises StoreError if more of it was published in the meantime.
     """

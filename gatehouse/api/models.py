@@ -16,6 +16,7 @@ from gatehouse.registry.naming import named
 from gatehouse.registry.registration import require_policy
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote
 from gatehouse.registry.stage import register as enter
+from gatehouse.store.erasure import erasure_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -69,7 +70,7 @@ def versions(
             if origin and origin not in version.lineage:
                 continue
             last, at = state.last_verdict(version.model), records[version.registered_at - 1].provenance.get("at")
-            erased = ", erased" if store.erasures.of(Reference.parse(version.model)) else ""
+            erased = ", erased" if erasure_of(store.objects, Reference.parse(version.model)) else ""
             numbers = numbers_of(store, version.evaluation)
             listed.append(
                 Version(
@@ -135,14 +136,14 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
 
 
 def sign(
-    store: ArtifactStore, text: str, word: str, reason: str, digest: str, by: str = ""
+    store: ArtifactStore, text: str, action: str, reason: str, digest: str, by: str = ""
 ) -> tuple[str, ApproveResult]:
     """Approve or reject the verdict of a digest, the last on a version, by default the one in staging.
 
     Returns the name of its model, and the signature.
     """
     ledger, number = named(store, text)
-    return ledger.model_name, approve(store, ledger.model_name, number, word, reason, digest, by)
+    return ledger.model_name, approve(store, ledger.model_name, number, action, reason, digest, by)
 
 
 def register(store: ArtifactStore, name: str, evaluation: str, project: Project | None, by: str) -> RegisterResult:

@@ -274,7 +274,7 @@ def status(store: ArtifactStore, days: float = 30.0) -> Status:
 
 
 def code_of_stage(stage: str) -> dict[str, Any]:
-    """What a stage's key holds: fields of its request, modules, distributions; and why, if it has no memo.
+    """The parts of a stage's key: fields of its request, modules, distributions; and why, if it has no memo.
 
     Raises ConfigurationError if there is no such stage.
     """

@@ -119,7 +119,7 @@ class _Assigned:
 
     @property
     def title(self) -> str:
-        """What it predicts."""
+        """The column that the model predicts."""
         return f"{self.label.name} {self.positive}".strip()
 
 
@@ -256,7 +256,7 @@ def _looked(
 
 
 def _notes(columns: Iterable["SniffedColumn"], event_time: str) -> list[dict[str, str | int]]:
-    """What a person should check about each column."""
+    """Hints for a person about each column."""
     from gatehouse.data.validation.inference import looks_personal
 
     columns, rows = list(columns), []
@@ -541,7 +541,7 @@ def _boundaries(connection: "duckdb.DuckDBPyConnection", time: str, shares: "Fra
 def _values(
     name: str, table: str, source: Mapping[str, Any], roles: _Assigned, alarm: float | None, train_rows: int
 ) -> dict[str, Any]:
-    """What the templates of a table's project read, but for `split`."""
+    """The values that the templates of a table's project read, but for `split`."""
     from gatehouse.metrics.judging import profile_of
     from gatehouse.metrics.tasks import TASKS
 

@@ -259,7 +259,7 @@ def backfill(
 
 
 def examine(project: Path | None, profile: Path | None, run: bool = False, minutes: float = 60) -> list[Finding]:
-    """What a cluster must have; with `run`, a pipeline whose job kills its own worker looks at the same from pods."""
+    """Check the needs of a cluster; with `run`, a pipeline whose job kills its own worker looks at the same from pods."""
     from gatehouse.kfp.doctor.cluster import examine as look
     from gatehouse.project.checking import check_project
 

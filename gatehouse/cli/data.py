@@ -4,7 +4,6 @@ import csv
 import sys
 import webbrowser
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,6 @@ from gatehouse.cli.output import (
     StoreOption,
     echo,
     print_json,
-    seconds_of,
     show,
     size,
     written,
@@ -31,8 +29,10 @@ from gatehouse.reports.contents import rendered
 from gatehouse.reports.format import shortened
 from gatehouse.runtime.plural import counted
 from gatehouse.store import deprecation, eraser
-from gatehouse.store.collection import Collection, Collector
-from gatehouse.store.eraser import plan_erasure, unlisted_blobs
+from gatehouse.store.age import DAY, DAYS
+from gatehouse.store.collection import collect
+from gatehouse.store.eraser import plan_erasure
+from gatehouse.store.erasure import erasure_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.store.transfer import Pulled, export, pull
 
@@ -97,7 +97,7 @@ def verify(
     states = Counter(result.state for result in results)
     show(results, as_json, view=[result for result in results if result.problems])
     if not as_json:
-        counts = [f"{states[state]} {state}" for state in ("erased", "not reproducible", "broken") if states[state]]
+        counts = [f"{states[state]} {state}" for state in ("erased", "broken") if states[state]]
         typer.echo(", ".join([f"{states['intact']} references verified in {opened.address}", *counts]))
     raise typer.Exit(1 if states["broken"] else 0)
 
@@ -111,7 +111,7 @@ def pull_reference(
 ) -> None:
     """Copy an artifact: with --to into another store, with its lineage; with DIRECTORY as plain files.
 
-    Bytes are verified on both sides. What is there already is not copied again, so an interrupted pull goes on.
+    Bytes are verified on both sides. Files that are there already are not copied again, so an interrupted pull goes on.
     """
     opened = open_store(store)
     artifact = find(opened, reference)
@@ -297,9 +297,9 @@ def deprecate(
 
 
 @app.command("gc")
-def collect(
-    delete: Annotated[bool, typer.Option("--delete", help="Mark, and delete what was marked a grace ago.")] = False,
-    grace: Annotated[str, typer.Option(help="From tombstone to deletion, e.g. 24h, 30m, 7d, 0.")] = "24h",
+def gc(
+    delete: Annotated[bool, typer.Option("--delete/--dry-run", help="Delete what is listed, or only list it.")] = False,
+    days: Annotated[float, typer.Option(min=0, help="Age from which an object goes; 0 only if nothing runs.")] = DAYS,
     deprecated: Annotated[
         bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing needs any more.")
     ] = False,
@@ -309,26 +309,24 @@ def collect(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Collect garbage: show what nothing needs, and with --delete remove it in two phases.
+    """Collect garbage: show what nothing needs, and with --delete remove what of it is older than --days.
 
-    Whatever a manifest, a memo, a run record, the ledger, lineage or a running writer needs, stays. The first
-    `gc --delete` writes tombstones. One after the grace period deletes what is still not needed. It may run at any
-    time, also beside writers. While a manifest is broken no data is deleted, as it may need any; exit code 1 says so.
+    Whatever a manifest, a memo, a run record, the ledger or lineage needs, stays. What a run uses is young, so the
+    command may run beside runs that take less than --days. While a manifest is broken no data is deleted, as it may
+    need any; exit code 1 says so.
     """
     if forget and not deprecated:
         raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
-    collector = Collector(open_store(store), Collection(deprecated, forget, seconds_of("--grace", grace)))
-    items = collector.sweep(collector.mark()) if delete else collector.look()
+    items = collect(open_store(store), days=days, deprecated=deprecated, forget=forget, dry_run=not delete)
     view = [
-        {"what": item.kind, "bytes": item.bytes, "state": item.state}
-        | {"until": datetime.fromtimestamp(item.due, UTC) if item.state == "waiting" else None}
+        {"what": item.kind, "bytes": item.bytes, "state": item.state, "days": int(item.age / DAY)}
         | {"why": item.why, "key": item.key}
         for item in items
     ]
     show(items, as_json, view=view, most=_SHOWN)
     states = Counter(item.state for item in items)
     if not as_json:
-        for name in ("deleted", "waiting", "found", "kept", "broken"):
+        for name in ("deleted", "found", "young", "kept", "broken"):
             if states[name]:
                 total = size(sum(item.bytes for item in items if item.state == name))
                 typer.echo(f"{'may go' if name == 'found' else name}: {states[name]:,} ({total})")
@@ -337,11 +335,7 @@ def collect(
         if not states.keys() - {"kept", "broken"}:
             typer.echo("There is nothing to collect.")
         elif not delete:
-            typer.echo(
-                "Nothing was changed. --delete writes tombstones, and deletes what has had one for the grace period."
-            )
-        elif states["waiting"]:
-            typer.echo(f"Tombstones stand. Run it again after the grace period ({grace}) to delete.")
+            typer.echo(f"Nothing was changed. --delete deletes what may go: what is older than {days:g} days.")
     raise typer.Exit(1 if states["broken"] else 0)
 
 
@@ -358,48 +352,33 @@ def erase(
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
     What it was made from, what was derived from these, and artifacts that share their files are erased too: all are
-    listed first. Manifests stay and say that the data was erased. The same content is refused when it is published
-    again; `gatehouse data lift` allows it.
+    listed first. Manifests stay and say that the data was erased. Run it while no run uses the data. It also finishes
+    erasures that were interrupted.
     """
     opened = open_store(store)
-    for unfinished in opened.erasures.unfinished():
-        typer.echo(f"finishing {unfinished.key}, which was interrupted", err=True)
-        eraser.finish(opened, unfinished)
     artifact = find(opened, reference)
     plan = plan_erasure(opened, artifact, only, keep_inputs)
-    if not plan.blobs and not plan.erased:
-        erasure = opened.erasures.of(artifact)
+    if not plan.erased:
+        eraser.finish(opened)
+        erasure = erasure_of(opened.objects, artifact)
         typer.echo(erasure.explain(str(artifact)) if erasure else f"{artifact}: nothing is left to erase.")
         return
     show(
-        {"to be erased": plan.erased, "marked as not reproducible": plan.dependants}
-        | {"still hold data of it": plan.holders, "files to be removed": len(plan.blobs)}
-        | {"in all": Size(sum(count for count, _ in plan.blobs.values()))}
+        {"to be erased": plan.erased, "still hold data of it": plan.holders}
+        | {"files to be removed": len(plan.blobs), "in all": Size(sum(plan.blobs.values()))}
     )
     if not yes and not sys.stdin.isatty():
         raise ConfigurationError("Nothing was erased: expected --yes, as there is no terminal to ask on.")
     if not yes and not typer.confirm("Erase? This cannot be undone."):
         raise typer.Exit(1)
     record = data.erase(opened, plan, reason, by, only=only, keep_inputs=keep_inputs)
-    typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record.key}.")
-    if unlisted := len(unlisted_blobs(opened)):
+    typer.echo(f"{'erased in part' if plan.holders else 'erased'}; the record is {record}.")
+    if unreached := sum(item.kind == "blob" for item in collect(opened, dry_run=True)):
         typer.echo(
-            f"{unlisted} blobs that no manifest lists, as unfinished work leaves them, may hold the data, too: "
-            "`gatehouse data gc --delete` removes them after the grace period."
+            f"{unreached} blobs that no manifest lists, as unfinished work leaves them, may hold the data, too: "
+            "`gatehouse data gc --delete --days 0` removes them at once, when nothing runs."
         )
     typer.echo(
         "Not reached: caches of other machines, other stores that this was pulled to, versions of a versioned bucket, "
         "backups, downloads in scratch/, and the source itself. MLflow is shown no values of rows."
     )
-
-
-@app.command("lift")
-def lift(
-    number: Annotated[int, typer.Argument(help="The number of the erasure's record.")],
-    reason: ReasonOption,
-    by: ByOption = "",
-    store: StoreOption = "",
-) -> None:
-    """Allow the content of an erasure to be published again; what was removed stays removed."""
-    erasure = eraser.lift(open_store(store), number, reason, by)
-    typer.echo(f"{erasure.key} is lifted: {len(erasure.blobs)} files may be published again.")

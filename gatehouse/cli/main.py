@@ -46,7 +46,7 @@ _EXTRAS = dict.fromkeys(("compile", "doctor", "schedule", "submit"), "pipelines"
     "data": "snapshot",
     "features": "features",
 }
-"""What a command needs to begin with, where that is less than all that one machine needs."""
+"""The extra that a command needs, where it is smaller than that of a run."""
 
 
 def register(*verbs: str) -> None:

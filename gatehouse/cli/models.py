@@ -134,9 +134,9 @@ def exempt_candidate(
     typer.echo(f"Run the training pipeline again: it registers the candidate of {name} with it.")
 
 
-def _sign(store: str, model: str, word: str, reason: str, verdict: str) -> None:
+def _sign(store: str, model: str, action: str, reason: str, verdict: str) -> None:
     opened = open_store(store)
-    name, result = models.sign(opened, model, word, reason, verdict)
+    name, result = models.sign(opened, model, action, reason, verdict)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
     champions = Ledger(opened, name).state().champions
     if champions[-1:] == (result.version,):

@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.api.records import Selection, Size, fields_of
-from gatehouse.errors import ConfigurationError
 from gatehouse.reports.format import duration, number
 from gatehouse.store.reference import Reference, is_identity
 
@@ -41,7 +40,7 @@ _STYLES = {
     **dict.fromkeys(("succeeded", "finished", "pass", "passed", "deleted", "intact", "copied", "champion"), "green"),
     **dict.fromkeys(("failed", "fail", "broken", "corrupt", "refused", "✗"), "bold red"),
     **dict.fromkeys(("erased", "unreadable", "killed", "stopped"), "red"),
-    **dict.fromkeys(("running", "scheduled", "interrupted", "deprecated", "not reproducible", "waiting"), "yellow"),
+    **dict.fromkeys(("running", "scheduled", "interrupted", "deprecated", "waiting"), "yellow"),
     **dict.fromkeys(("inconclusive", "paused", "disabled", "not checked", "revoked"), "yellow"),
     **dict.fromkeys(("kept", "present", "early stopped"), "dim"),
     "✓": "green",
@@ -89,14 +88,6 @@ def size(count: int) -> str:
         if count >= scale:
             return f"{count / scale:,.1f} {unit}"
     return f"{count:,} bytes"
-
-
-def seconds_of(option: str, text: str) -> float:
-    """Seconds of a duration such as 24h, 30m, 7d or 0. Raises ConfigurationError if it has another form."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
-    if match is None or (not match[2] and float(match[1])):
-        raise ConfigurationError(f"{option}: expected a duration such as 24h, 30m, 7d or 0, found {text!r}.")
-    return float(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2] or "s"]
 
 
 def written(path: Path, text: str) -> Path:

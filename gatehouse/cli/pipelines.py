@@ -25,7 +25,7 @@ def status(
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Show how pipelines and stages do, or one run. What was not measured is said so, and never 0."""
+    """Show how pipelines and stages do, or one run. A figure that was not measured shows as such, never as 0."""
     opened = open_store(store)
     if run:
         show(pipelines.run(opened, run), as_json)

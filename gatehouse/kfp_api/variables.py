@@ -3,4 +3,4 @@
 TOKEN = "GATEHOUSE_KFP_TOKEN"
 TOKEN_FILE = "GATEHOUSE_KFP_TOKEN_FILE"
 MOUNTED_TOKEN = "KF_PIPELINES_SA_TOKEN_PATH"
-"""What a PodDefault of Kubeflow sets to the path of a pod's token; the KFP SDK reads it too."""
+"""The variable that a PodDefault of Kubeflow sets to the path of a pod's token; the KFP SDK reads it too."""

@@ -69,12 +69,11 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
     """
     from gatehouse.launchers.launcher import LOG, WEIGHTS
     from gatehouse.runtime.importing import unpack_tar
-    from gatehouse.runtime.redaction import holds_password
     from gatehouse.tracking.mlflow_client import JOB, ensure_run, tracking_of
     from gatehouse.tracking.place import RUN, URI, server_uri, warning_on_failure
 
     key = f"launch-{digest_of(identity_of(request))[:24]}"
-    tracking = tracking_of(store) if (uri := server_uri()) and not holds_password(uri) else None
+    tracking = tracking_of(store) if (uri := server_uri()) and not holds_secret(uri) else None
     tracked: dict[str, str] = {}
     if tracking:  # The command logs to MLflow in this run.
         with warning_on_failure(store, "launch:tracking"), tracking.client() as client:

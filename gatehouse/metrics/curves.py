@@ -46,7 +46,7 @@ def calibration(labels: Array, probabilities: Array, bins: int) -> Array:
     """Mean probability, observed rate and row count in bins of about equal size, by probability; shape (bins, 3).
 
     Rows of the same probability may fall into different bins; each counts with the rate of all of them, so the order
-    of rows does not matter. There are fewer bins if there are fewer rows. Of a regression, labels and predicted
+    of rows does not matter. There are fewer bins if there are fewer rows. For a regression, labels and predicted
     numbers take the place of labels and probabilities.
     """
     _, inverse, counts = np.unique(probabilities, return_inverse=True, return_counts=True)

@@ -1,4 +1,4 @@
-"""What a metric is, and how a function is declared as one."""
+"""A metric: a function with a name, a direction and a task, declared by a decorator."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _LARGE = 1e10
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts for rows, in every form that a metric may read.
+    """Predictions of a model for rows, in every form that a metric may read.
 
     Attributes:
         scores: Higher for more, shape (rows,); the predicted values of a regression. With several classes one score

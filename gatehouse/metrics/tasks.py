@@ -21,7 +21,7 @@ EXPECTED: dict[Output, str] = {
     "prediction": "a finite number",
     "score": "a finite number",
 }
-"""What a model must give for a row, by the output of its task."""
+"""The value that a model must give for a row, by the output of its task."""
 
 _MOST_CLASSES = 10_000
 _MOST_OUTCOMES = 20
@@ -86,7 +86,7 @@ class Task:
 
     @property
     def counted(self) -> str:
-        """What is judged as one: a `row`, or a whole `group` where only the order within it counts."""
+        """The unit of judgement: a `row`, or a whole `group` where only the order within it counts."""
         return "group" if self.output == "score" else "row"
 
     def lacks(self, labels: Array) -> str:

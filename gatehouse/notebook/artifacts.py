@@ -1,4 +1,4 @@
-"""What a notebook shows: rows as tables and data frames, and artifacts, each with its page."""
+"""Objects that a notebook shows: rows as tables and data frames, and artifacts, each with its page."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _MOST_ROWS = 60
 
 
 class Tabular(ABC):
-    """What has rows: a data frame, and a table in a notebook."""
+    """An artifact with rows: a data frame, and a table in a notebook."""
 
     @abstractmethod
     def rows(self) -> Iterable[Row]:
@@ -131,7 +131,7 @@ class Evaluation(Artifact):
 
     @cached_property
     def verdict(self) -> dict[str, Any]:
-        """What the gate says: `verdict`, and each of its `rules`."""
+        """The gate's decision: `verdict`, and each of its `rules`."""
         return dict(self.store.read_json(self.reference, "verdict.json"))
 
     def rows(self) -> Iterable[Row]:
@@ -159,7 +159,7 @@ class Model(Artifact):
 
     @property
     def registered(self) -> ModelVersion:
-        """What the registry knows of it: version, tags, evaluation. Raises ConfigurationError if it does not."""
+        """The registry's entry: version, tags, evaluation. Raises ConfigurationError if it does not."""
         for version in Ledger(self.store, self.reference.name).state().versions:
             if version.model == str(self.reference):
                 return version

@@ -241,7 +241,7 @@ class RedisOnline:
             options = self._client.connection_pool.connection_kwargs
             server = options.get("path") or f"{options.get('host')}:{options.get('port')}"
             raise StoreError(
-                f"The online store, Redis at {server}, failed: {error_text(error, bool(options.get('password')))}. "
+                f"The online store, Redis at {server}, failed: {error_text(error)}. "
                 "Check the server, and online_store in feature_store.yaml."
             ) from None
 

@@ -18,7 +18,7 @@ from gatehouse.errors import GatehouseError, StoreError
 from gatehouse.launchers.launcher import JOB, RESULT, TrainingJob
 from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import LocalLaunch
-from gatehouse.runtime.redaction import error_text, holds_password, public_address
+from gatehouse.runtime.redaction import error_text, public_address
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
@@ -218,6 +218,6 @@ def tracking_finding(store: ArtifactStore) -> Finding:
             client.search_experiments(max_results=1)
     except Exception as error:  # MLflow and requests raise many types; with any of them runs cannot be shown.
         advice = "Check mlflow-tracking-uri in the config map, and mlflow-tracking-token in the secret."
-        return failed("MLflow", error_text(error, holds_password(tracking.uri))[:400], advice)
+        return failed("MLflow", error_text(error)[:400], advice)
     below = " below KFP's run of this task" if tracking.task else ""
     return passed("MLflow", f"{public_address(tracking.uri) or URI} lets runs be seen{below}")

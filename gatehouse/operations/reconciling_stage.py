@@ -83,8 +83,6 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     are unknown then.
     """
     from gatehouse.kfp_api.client import KfpApi
-    from gatehouse.store.collection import store_time
-    from gatehouse.store.leases import remove_lapsed
 
     records = recorded_runs(store)
     active: frozenset[str] | None = None
@@ -112,9 +110,9 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
     if request.when != "never":
         for schedule in late:
             _post_late(store, request.project, schedule, request.owners, request.form)
-    # Locks and renewed leases protect what living processes hold. The checkpoints of a job stay, because the next run
-    # resumes from them; a job object on a cluster is deleted with its launcher's pod, or at its own deadline.
-    removed = store.sweep() + remove_lapsed(store.objects, store_time(store.objects))
+    # Locks protect what living processes hold. The checkpoints of a job stay, because the next run resumes from them; a
+    # job object on a cluster is deleted with its launcher's pod, or at its own deadline.
+    removed = store.sweep()
     return ReconcileResult(
         unreported=tuple(unreported),
         removed=removed,

@@ -40,24 +40,26 @@ def approve(
     store: ArtifactStore,
     model_name: str,
     version: int,
-    word: str,
+    action: str,
     reason: str,
     digest: str,
     by: str = "",
 ) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    `word` is `approve` or `reject`. Version 0 is the one in staging. `digest` is that of the verdict which the person
+    `action` is `approve` or `reject`. Version 0 is the one in staging. `digest` is that of the verdict which the person
     read, such as `sha256-3f9c…`, of at least 12 digits. `by` is the person; empty for who runs this.
 
     Raises ApprovalError if there is no reason, no such version, no verdict that passed, or if the last verdict has
     another digest; with `four_eyes` also if the approver trained or submitted the model, or if it is not known who did.
     """
-    ledger, by, approves = Ledger(store, model_name), by or whoami(), word == "approve"
+    ledger, by, approves = Ledger(store, model_name), by or whoami(), action == "approve"
     read = digest.removeprefix("sha256-")
     decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
-    if word not in ("approve", "reject") or not reason.strip():
-        raise ApprovalError(f"Expected to approve or to reject, with a reason (--reason), found {word!r}, {reason!r}.")
+    if action not in ("approve", "reject") or not reason.strip():
+        raise ApprovalError(
+            f"Expected to approve or to reject, with a reason (--reason), found {action!r}, {reason!r}."
+        )
 
     def judged(state: State, number: int) -> tuple[ModelVersion, Verdict]:
         chosen = state.version(number)

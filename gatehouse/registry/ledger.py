@@ -42,7 +42,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Subject(_Entry):
+class VerdictSubject(_Entry):
     """The subject of a verdict: a candidate, the test set it was measured on, and the policy it was judged by."""
 
     model: str
@@ -76,7 +76,7 @@ class Verdict(_Entry):
     is the best champion so far, with which it was compared too; empty if that is `champion`.
     """
 
-    subject: Subject
+    subject: VerdictSubject
     champion: str
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]
@@ -232,7 +232,7 @@ class State:
             return version.ended or ("replaced" if version.version in self.champions else "candidate")
         return aliases[-1]
 
-    def verdict_on(self, subject: Subject) -> tuple[int, Verdict] | None:
+    def verdict_on(self, subject: VerdictSubject) -> tuple[int, Verdict] | None:
         """The last verdict on a subject with the number of its record, or None."""
         return next((entry for entry in reversed(self.verdicts) if entry[1].subject == subject), None)
 
@@ -268,7 +268,7 @@ class State:
             return ""
         return best.model
 
-    def uses_before(self, number: int, subject: Subject) -> int:
+    def uses_before(self, number: int, subject: VerdictSubject) -> int:
         """How many other candidates were judged on the subject's test set before record `number`."""
         data = (subject.training_set, subject.split)
         earlier = (verdict.subject for at, verdict in self.verdicts if at < number)
@@ -282,7 +282,7 @@ class State:
         promoted = version.promoted_at > number or self.champion == version.version
         return promoted or version.withdrawn or version.archived
 
-    def expected_champion(self, subject: Subject) -> str:
+    def expected_champion(self, subject: VerdictSubject) -> str:
         """Identity of the champion that the subject's candidate is judged against; empty for none.
 
         It is the champion other than the candidate. If a verdict on the subject is settled, it is that verdict's
@@ -291,7 +291,7 @@ class State:
         last = self.verdict_on(subject)
         return last[1].champion if last and self.settled(*last) else self.champion_other_than(subject.model)
 
-    def expected_floor(self, subject: Subject) -> str:
+    def expected_floor(self, subject: VerdictSubject) -> str:
         """Identity of the floor that the subject's candidate is judged against, as `expected_champion`."""
         last = self.verdict_on(subject)
         if not last or not self.settled(*last):

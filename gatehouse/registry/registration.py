@@ -10,7 +10,7 @@ from gatehouse.errors import GatehouseError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.approval import exemptions_from, rules_of, standing, why_not_exempted
-from gatehouse.registry.ledger import CHAMPION, STAGING, Record, StaleVerdictError, State, Subject, Verdict
+from gatehouse.registry.ledger import CHAMPION, STAGING, Record, StaleVerdictError, State, Verdict, VerdictSubject
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore
@@ -40,7 +40,7 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
         raise WrongEvaluationError(f"{evaluation} judges {inputs.get('model')}, expected {model}.")
     if champion == model:
         raise WrongEvaluationError(f"{evaluation} compares {model} with itself: evaluate it against another champion.")
-    subject = Subject(
+    subject = VerdictSubject(
         model=model,
         training_set=inputs["training_set"],
         split=inputs.get("split", ""),  # An evaluation of scores has a test set, and no split.

@@ -10,7 +10,7 @@ from gatehouse.registry import promotion
 from gatehouse.registry.approval import approval_command, now, rules_of
 from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
-from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, Subject
+from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, VerdictSubject
 from gatehouse.registry.naming import NAME
 from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.registry.projection import project
@@ -68,7 +68,7 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     state = ledger.state()
     if request.candidate and request.policy:
         inputs = store.manifest(request.candidate).derived_from
-        subject = Subject(
+        subject = VerdictSubject(
             model=request.candidate,
             training_set=inputs.get("training_set", ""),
             split=inputs.get("split", ""),

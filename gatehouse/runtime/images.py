@@ -15,7 +15,7 @@ TRAINING, TRAINING_GPU = "training", "training-gpu"
 LOCKS = {
     "control": ("control",),
     "data": ("data", "sketches"),
-    TRAINING: ("training", "torch"),
+    TRAINING: ("training", "xgboost", "torch"),
     TRAINING_GPU: ("training", "torch-gpu"),
 }
 """The images, smallest first, and what each is built from: files in locks/."""

@@ -1,4 +1,4 @@
-"""Keeps secrets out of messages: checks addresses that may hold one, and removes secrets from text."""
+"""Keeps secrets out of values that everybody may see, and out of messages, where `***` takes their place."""
 
 import os
 import re
@@ -7,72 +7,46 @@ from urllib.parse import unquote, unquote_plus
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 
+_USER = r"(?:[\w.~!$&()*+,;=:-]|%[0-9a-f]{2})*"
+_SERVER = r"(?:\[[0-9a-f:.]+\]|[\w.~%\\-]*)(?::\d{0,5})?"
 _ADDRESS = re.compile(
-    r"(?P<scheme>[a-z][\w+.-]*)://(?P<login>(?P<user>[^/?#]*)@)?(?P<servers>[^/?#]*)(?P<path>[^?#]*)(?P<more>.*)",
+    rf"(?P<scheme>[a-z][\w+.-]*)://(?:(?P<user>{_USER})@)?(?P<servers>{_SERVER}(?:,{_SERVER})*)"
+    r"(?P<path>(?:/[^?#]*)?)(?P<more>(?:[?#].*)?)",
     re.IGNORECASE | re.ASCII,
 )
-_USER = re.compile(r"(?:[\w.~!$&()*+,;=:-]|%[0-9a-f]{2})*", re.IGNORECASE | re.ASCII)
-_SERVER = r"(?:\[[0-9a-f:.]+(?:%25\w+)?\]|[\w.~%\\-]*)(?::[0-9]{0,5})?"
-_SERVERS = re.compile(rf"{_SERVER}(?:,{_SERVER})*", re.IGNORECASE | re.ASCII)
-_OF_FILES = ("duckdb", "file", "sqlite")
-"""Schemes of addresses without a server: what follows is a path, and parameters hold no secret."""
-_PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}[/?#])[^\s'\"]+@")
+_PASSWORD = re.compile(r"(://[^/\s:@\[]*):(?!\d{1,5}/)([^\s'\"]{1,500})@")
 """A password in an address, up to the last `@`, as one that is not quoted may hold `/` and `@`; no port with a path."""
-_SETTING = re.compile(r"\b([\w-]*(?:password|passwd|pwd|secret|token|(?:access|api)[_-]?key))=[^\s,&;]+", re.IGNORECASE)
+_NAME = (
+    r"(?:password|passwd|(?<![a-z])(?:pass|pwd)|secret|webhook|(?:access|api|private|secret)[_-]?key"
+    r"|(?<!max.)(?<!pad.)(?<!eos.)(?<!bos.)token)"
+)
+"""How the name of a secret ends, and not that of a number or a mark of a language model."""
+_NAMED = re.compile(f"{_NAME}$", re.IGNORECASE)
+_SETTING = re.compile(rf"({_NAME})=([^\s,&;'\"]+)", re.IGNORECASE)
 _TOKEN = re.compile(r"\b(?:gh[a-z]_|github_pat_|glpat-|hf_|AKIA)\w{16,}|\bsk-[\w-]{32,}")
 """Tokens by their beginning: of GitHub, GitLab, Hugging Face, AWS, and others."""
-_LOGIN = re.compile("://.*@", re.DOTALL)
-_PARAMETER = re.compile(r"(?:password|passwd|pwd|token|secret)\s*=\s*[^&;\s]", re.IGNORECASE)
-_KEY = re.compile(r"(?i)password|passwd|pwd|secret|token(?!i[sz]e|s$)|^tokens|credential|(?:access|api)_?(?:key|tok)")
-SECRET = re.compile(r"(?:PASSWORD|PASSWD|SECRET|TOKEN|ACCESS_KEY|API_KEY|WEBHOOK)$", re.IGNORECASE)  # of a variable
-_SHOWN = re.compile(
-    r"(?i)(?:.*=)?[\w-]*(?:password|passwd|secret|webhook|(?:access|api|private|secret)[_-]?key|(?<![^=_-])(?:pass|pwd)"
-    r"|(?<!pad.)(?<!eos.)(?<!bos.)(?<!unk.)(?<!sep.)(?<!cls.)(?<!max.)(?<!mask.)token|[_-]key(?==sk-|=\w*(?=[a-z]*\d)"
-    r"(?=\d*[a-z])[a-z\d]{16}))=(?![-<\[{($/.]|.*[(\[]|(?:\d{0,5}|true|false|no|yes)$).+"
-)
-"""NAME=value with the name of a secret; no paths, references, marks of language models, code and short numbers."""
+_SECRET = re.compile(r"(?!(?:\d{0,5}|true|false|no|yes)$|[-<($/.]|\{\w+\}$)[^(\[]+$", re.IGNORECASE)
+"""A value with such a name that is no short number, path, reference to a variable, or code."""
 _SHORTEST = 6
-"""Minimum length of a secret. Shorter values would also be hidden in unrelated words."""
-_CAUSES = re.compile(
-    "Connection refused|could not translate host name|Name or service not known|(?:password )?authentication failed"
-    "|no password supplied|no pg_hba.conf entry|Access denied|Unknown database|does not exist|too many connections"
-    "|time(?:d out|out expired)|certificate verify failed|Unauthorized|Forbidden|invalid username-password pair"
-    "|Can't load plugin|NOAUTH|NOPERM|WRONGTYPE|READONLY|LOADING|OOM"
-)
-"""Causes in messages of drivers that quote nothing of their input, so they are the same for every secret."""
+"""Minimum length of a secret that is removed from messages. Shorter ones would also be hidden in unrelated words."""
 
 
 def require_encoded(
     address: str, place: str, kind: type[GatehouseError] = ConfigurationError, *, bare: bool = False
 ) -> str:
-    """Check an address before any driver or client gets it.
+    """Check an address before a client gets it, as clients split one that is not percent-encoded at other characters.
 
-    All of them split a user and password of letters, digits, `-._~!$&()*+,;=:` and percent-encoded characters alike.
-    Any other character, or an `@` behind a `:`, may end the password for one client and not for another, which then
-    takes a piece of the password for a host, a port or a path, and shows it.
-
-    Args:
-        address: The address.
-        place: Where a person corrects it: a key, an option or an environment variable.
-        kind: Class of the error.
-        bare: Whether to refuse a user, password and parameters, for clients that take none from the address.
-
-    Raises:
-        GatehouseError: as `kind`. Its words do not depend on the address, so they show no part of a secret.
+    A client would then take a piece of the password for a host or a path, and show it. `place` says where a person
+    corrects the address. With `bare`, a user, a password and parameters are refused. Raises `kind`, in words that do
+    not depend on the address.
     """
     address = address.strip()  # A secret that was made from a file ends in a line break.
     parts = _parted(address)
-    if parts is None and "://" not in address:
+    if not parts:
         raise kind(
-            f"{place}: expected an address such as https://HOST or postgresql://USER:PASSWORD@HOST/DATABASE, found "
-            "none. What was found is not shown, as it may hold a password."
-        )
-    if parts is None:
-        raise kind(
-            f"{place}: expected an address whose user and password are percent-encoded and whose port is a number, "
-            "found another. It is not shown, as it may hold a password: write each @ of the password as %40, / as %2F, "
-            "# as %23, ? as %3F, [ as %5B, ] as %5D, % as %25, a blank as %20, and so on for all but letters, digits "
-            "and -._~. Behind a password, or a port, an @ of a path is %40 too."
+            f"{place}: expected an address such as https://HOST or postgresql://USER:PASSWORD@HOST/DATABASE, with a "
+            "number as port, found another. It is not shown, as it may hold a password: write each @ of the password "
+            "as %40, / as %2F, # as %23, ? as %3F, % as %25, and so on for all but letters, digits and -._~."
         )
     if bare and (parts["user"] or parts["more"]):
         raise kind(
@@ -82,76 +56,52 @@ def require_encoded(
     return address
 
 
-def holds_password(address: str) -> bool:
-    """Whether an address may hold a secret: it has a password or parameters, or `require_encoded` refuses it."""
-    parts = _parted(address)
-    if parts is None:
-        return "://" in address
-    return bool(parts["user"].partition(":")[2]) or ("?" in parts["more"] and not _is_of_files(parts))
-
-
-def names_password(address: str) -> bool:
-    """Whether an address or a path that everybody may see holds a password or token, also in a connection string."""
-    if any(_PARAMETER.search(text) for text in (address, unquote(address), unquote_plus(address))):
-        return True
-    parts = _parted(address)
-    return "://" in address and "@" in address and (parts is None or bool(parts["user"].partition(":")[2]))
-
-
-def holds_secret(text: str) -> bool:
-    """Whether the arguments of a command, or NAME=value, that everybody may see hold what looks like a secret."""
-    text = re.sub(r":\$\{?\w+\}?@", "@", text)  # A shell or the user's script replaces it.
-    text = re.sub(r"(?<!\S)(--[\w-]+)\s+['\"]?(?=[^\s-])", r"\1=", text)
-    words = re.split(r"[\s;&?'\"]+", text)
-    return any(map(_SHOWN.fullmatch, words)) or bool(_TOKEN.search(text) or _PASSWORD.search(text))
-
-
 def public_address(address: str) -> str:
     """An address without user, password, parameters and fragment; empty if `require_encoded` refuses it."""
     parts = _parted(address)
     return f"{parts['scheme']}://{parts['servers']}{parts['path']}" if parts else ""
 
 
-def error_text(error: object, secret: bool) -> str:
-    """The class and message of an error, on one line and without the last stop.
+def _parted(address: str) -> dict[str, str]:
+    """The parts of an address that all clients split alike; empty for any other text."""
+    matched = _ADDRESS.fullmatch(address)
+    parts = matched.groupdict("") if matched and address.isprintable() else {}
+    before, at, _ = address[matched.start("servers") :].partition("@") if matched else ("", "", "")
+    return {} if at and (parts.get("user") or ":" in before) else parts
 
-    If the failed call had a `secret`, a library's message may repeat it, whole, in pieces or encoded, so only known
-    causes in the message are shown.
-    """
-    words = " ".join(str(error).split()).rstrip(".")
-    if secret and not isinstance(error, GatehouseError | ImportError):
-        words = "; ".join([*dict.fromkeys(_CAUSES.findall(words)), "more is not shown, as it may repeat a password"])
-    return redacted(f"{type(error).__name__}: {words}")
+
+def holds_secret(text: str) -> bool:
+    """Whether a value that everybody may see, such as an address, a path or a command, looks like it holds a secret."""
+    for form in (text, unquote_plus(text)):
+        form = re.sub(r":\$\{?\w+\}?@", "@", form)  # A shell or the user's script replaces it.
+        form = re.sub(r"(?<!\S)(--?[\w-]+)\s+['\"]?(?=[^\s-])", r"\1=", form)
+        if any(_SECRET.match(value) for _, value in _SETTING.findall(form)):
+            return True
+        if _TOKEN.search(form) or _PASSWORD.search(form):
+            return True
+    return False
+
+
+def error_text(error: object) -> str:
+    """The class and message of an error, on one line, without secrets and without the last stop."""
+    return redacted(f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}")
 
 
 def redacted(text: str) -> str:
-    """A text that is safe to store: secrets that this process knows, or that look like some, are replaced by `***`."""
-    secrets = {value for name, value in os.environ.items() if SECRET.search(name) and len(value) >= _SHORTEST}
+    """A text that is safe to store: secrets in variables of this process, or that look like some, become `***`."""
+    secrets = {value for name, value in os.environ.items() if _NAMED.search(name) and name != "PWD"}
+    for value in os.environ.values():
+        parts = {match[2] for form in (_PASSWORD, _SETTING) for match in form.finditer(value)}
+        secrets |= parts | set(map(unquote, parts))
     for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "***")
+        text = text.replace(secret, "***") if len(secret) >= _SHORTEST else text
     return _TOKEN.sub("***", _SETTING.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", text)))
 
 
 def without_secrets(value: Any) -> Any:
     """A value of a file that is safe to show: `***` for every value under a key such as `password`."""
     if isinstance(value, dict):
-        return {key: "***" if _KEY.search(str(key)) else without_secrets(inner) for key, inner in value.items()}
-    if isinstance(value, str):
-        return redacted(_LOGIN.sub("://***@", value) if names_password(value) else value)
-    return [without_secrets(item) for item in value] if isinstance(value, list) else value
-
-
-def _parted(address: str) -> dict[str, str] | None:
-    """The parts of an address that all clients split alike; None for any other text."""
-    matched = _ADDRESS.fullmatch(address)
-    if matched is None or not address.isprintable():
-        return None
-    parts = matched.groupdict("")
-    if not _USER.fullmatch(parts["user"]) or not _SERVERS.fullmatch(parts["servers"]):
-        return None
-    may_end_later = parts["login"] or ":" in parts["servers"] or not (parts["servers"] or _is_of_files(parts))
-    return None if may_end_later and "@" in parts["path"] + parts["more"] else parts
-
-
-def _is_of_files(parts: dict[str, str]) -> bool:
-    return not parts["servers"] and parts["scheme"].partition("+")[0].lower() in _OF_FILES
+        return {key: "***" if _NAMED.search(str(key)) else without_secrets(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [without_secrets(item) for item in value]
+    return redacted(value) if isinstance(value, str) else value

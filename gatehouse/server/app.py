@@ -61,7 +61,7 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
 
     @app.get("/health/ready", tags=["health"], responses=answers(503))
     def ready() -> Health:
-        """Say whether the store answers; 503 where it does not. What was resolved before is given all the same."""
+        """Say whether the store answers; 503 where it does not. Models that were resolved before are still given."""
         if not server.answers():
             raise problems.ProblemError(503, "The store does not answer.", {"Retry-After": "5"})
         return Health(status="ready")

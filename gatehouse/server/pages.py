@@ -21,7 +21,7 @@ from gatehouse.reports.page import STYLE, TEMPLATES, environment
 from gatehouse.reports.page import Verdict as VerdictBox
 from gatehouse.server.access import Access, Scope, Token
 from gatehouse.server.problems import Problem, ProblemError, show_json
-from gatehouse.server.routes import Name, RunId, Server, Text, Word
+from gatehouse.server.routes import Name, Review, RunId, Server, Text
 from gatehouse.store.reference import Reference
 
 COOKIE = "gatehouse"
@@ -46,8 +46,8 @@ async def _form(request: Request) -> dict[str, str]:
 Form = Annotated[dict[str, str], Depends(_form)]
 
 
-class Visit:
-    """A person's visit: the server, and the token in the browser's cookie."""
+class Session:
+    """A person's session: the server, and the token in the browser's cookie."""
 
     def __init__(self, request: Request, scope: Scope = "read") -> None:
         access: Access = request.app.state.access
@@ -62,8 +62,8 @@ class Visit:
         return hmac.new(self.secret.encode(), b"form", hashlib.sha256).hexdigest()
 
     def draw(self, template: str, **values: Any) -> HTMLResponse:
-        """A page of this visit."""
-        return _drawn(template, visit=self, **values)
+        """A page of this session."""
+        return _drawn(template, session=self, **values)
 
 
 def _drawn(template: str, status: int = 200, **values: Any) -> HTMLResponse:
@@ -77,7 +77,7 @@ def show(request: Request, problem: Problem, headers: dict[str, str]) -> Respons
         return show_json(request, problem, headers)
     if problem.status == 401:
         return RedirectResponse(f"/login?next={quote(request.url.path)}", 303)
-    page = _drawn("problem.html", problem.status, visit=None, problem=problem)
+    page = _drawn("problem.html", problem.status, session=None, problem=problem)
     page.headers.update(headers)
     return page
 
@@ -91,7 +91,7 @@ def style() -> Response:
 @router.get("/login")
 def ask_for_token(next: Annotated[str, Query(max_length=500)] = "/") -> HTMLResponse:  # its name in the address
     """Ask for a token."""
-    return _drawn("login.html", visit=None, after=next, wrong=False)
+    return _drawn("login.html", session=None, after=next, wrong=False)
 
 
 @router.post("/login")
@@ -102,7 +102,7 @@ def log_in(request: Request, form: Form) -> Response:
     token = access.token_of(secret)
     here = after if after.startswith("/") and not after.startswith(("//", "/\\")) else "/"
     if token is None:
-        return _drawn("login.html", 401, visit=None, after=here, wrong=True)
+        return _drawn("login.html", 401, session=None, after=here, wrong=True)
     response = RedirectResponse(here, 303)
     secure = request.url.scheme == "https"
     response.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=secure)
@@ -120,27 +120,27 @@ def log_out() -> Response:
 @router.get("/")
 def list_models(request: Request) -> HTMLResponse:
     """The models, and who is what."""
-    visit = Visit(request)
-    return visit.draw("models.html", models=models.models(visit.server.store))
+    session = Session(request)
+    return session.draw("models.html", models=models.models(session.server.store))
 
 
 @router.get("/compare")
 def compare_versions(request: Request, first: Text = "", second: Text = "") -> HTMLResponse:
     """Two versions beside each other: every number with its interval, and what changed in what made them."""
-    visit, compared, wrong = Visit(request), None, ""
+    session, compared, wrong = Session(request), None, ""
     try:
         if first and second:
-            compared = compare(visit.server.store, first, second)
+            compared = compare(session.server.store, first, second)
     except ConfigurationError as error:
         wrong = str(error)
-    return visit.draw("compare.html", first=first, second=second, compared=compared, wrong=wrong)
+    return session.draw("compare.html", first=first, second=second, compared=compared, wrong=wrong)
 
 
 @router.get("/search")
 def search(request: Request, kind: Literal["runs", "versions"] = "runs", where: Text = "", sort: Text = "") -> Response:
     """Tracked runs or versions that meet conditions, sorted, with a form to draw the curves of several runs."""
-    visit, found, wrong = Visit(request), None, ""
-    store, conditions = visit.server.store, [text for text in re.split(r"\s+and\s+", where.strip()) if text]
+    session, found, wrong = Session(request), None, ""
+    store, conditions = session.server.store, [text for text in re.split(r"\s+and\s+", where.strip()) if text]
     try:
         searched = (conditions, sort, _MOST_ROWS)
         found = (
@@ -148,13 +148,13 @@ def search(request: Request, kind: Literal["runs", "versions"] = "runs", where: 
         )
     except ConfigurationError as error:
         wrong = str(error)
-    return visit.draw("search.html", kind=kind, where=where, sort=sort, found=found, wrong=wrong)
+    return session.draw("search.html", kind=kind, where=where, sort=sort, found=found, wrong=wrong)
 
 
 @router.get("/curves")
 def show_curves(request: Request, run: Annotated[list[str], Query(max_length=runs.MOST_RUNS)]) -> HTMLResponse:
     """The metrics of several runs on the same axes, shut off from this site."""
-    store = Visit(request).server.store
+    store = Session(request).server.store
     page = runs.curves_page(runs.compare(runs.reader(store), run))
     return HTMLResponse(page, headers={"Content-Security-Policy": _REPORT})
 
@@ -162,17 +162,17 @@ def show_curves(request: Request, run: Annotated[list[str], Query(max_length=run
 @router.get("/models/{name}")
 def show_model(request: Request, name: Name) -> HTMLResponse:
     """The versions of a model, and its ledger as a timeline."""
-    visit = Visit(request)
-    store = visit.server.store
+    session = Session(request)
+    store = session.server.store
     versions, acts = models.versions(store, name).records, models.history(store, name)
-    return visit.draw("model.html", name=name, versions=versions[::-1], acts=acts[::-1])
+    return session.draw("model.html", name=name, versions=versions[::-1], acts=acts[::-1])
 
 
 @router.get("/models/{name}/{version}")
 def show_version(request: Request, name: Name, version: Version) -> HTMLResponse:
     """A version: verdict, numbers, the seven answers, what happened to it, its lineage and its reports."""
-    visit = Visit(request)
-    store = visit.server.store
+    session = Session(request)
+    store = session.server.store
     which = named(store, f"{name}:{version}")
     seen = explain(store, f"{name}:{version}")
     last = which.ledger.state().last_verdict(seen.model)
@@ -189,36 +189,36 @@ def show_version(request: Request, name: Name, version: Version) -> HTMLResponse
         word = "refused" if refused else "pass" if verdict.verdict == "pass" and not exempted else "warn"
         box = VerdictBox(word, text, [*map(str, exempted), *advised(verdict.reasons)], title=title)
     waits = verdict is not None and verdict.admits and verdict.approval == "manual" and seen.stage != "archived"
-    return visit.draw(
+    return session.draw(
         "version.html",
         seen=seen,
         verdict=box,
         picture=lineage_picture(seen.nodes, seen.edges, f"{name}:{version}"),
         reports=[identity for identity in identities if has_page(Reference.parse(identity))],
         champion=which.ledger.state().champion,
-        signs=waits and visit.token.may("promote"),
+        signs=waits and session.token.may("promote"),
     )
 
 
-@router.post("/models/{name}/{version}/{word}")
-def give_word(request: Request, name: Name, version: Version, word: Part, form: Form) -> Response:
+@router.post("/models/{name}/{version}/{action}")
+def review_version(request: Request, name: Name, version: Version, action: Part, form: Form) -> Response:
     """Approve or reject, with the reason of the form.
 
     Raises ProblemError if the form is not from a page of this server, gives no reason, or may not be given.
     """
-    visit = Visit(request, "promote")
-    if word not in ("approve", "reject"):
-        raise ProblemError(404, f"expected approve or reject, found {word!r}.")
-    if not hmac.compare_digest(form.get("stamp", "").encode(), visit.stamp.encode()):
+    session = Session(request, "promote")
+    if action not in ("approve", "reject"):
+        raise ProblemError(404, f"expected approve or reject, found {action!r}.")
+    if not hmac.compare_digest(form.get("stamp", "").encode(), session.stamp.encode()):
         raise ProblemError(
             403,
             "This form does not come from a page that this server showed you. Load the page again, and send its form.",
         )
     reason = form.get("reason", "").strip()[:2000]
     if not reason:
-        raise ProblemError(422, f"To {word} needs a reason: expected some words, found none.")
-    visit.server.sign(
-        visit.token, name, word, Word(version=version, reason=reason, verdict=form.get("verdict", "")[:71])
+        raise ProblemError(422, f"To {action} needs a reason: expected some words, found none.")
+    session.server.sign(
+        session.token, name, action, Review(version=version, reason=reason, verdict=form.get("verdict", "")[:71])
     )
     return RedirectResponse(f"/models/{name}/{version}", 303)
 
@@ -226,20 +226,20 @@ def give_word(request: Request, name: Name, version: Version, word: Part, form: 
 @router.get("/reports/{kind}/{name}/{digest}")
 def show_report(request: Request, kind: Part, name: Part, digest: Part) -> HTMLResponse:
     """The page of an artifact, shut off from this site."""
-    visit = Visit(request)
-    page = rendered(visit.server.store, Reference.parse(f"{kind}/{name}/{digest}"))
+    session = Session(request)
+    page = rendered(session.server.store, Reference.parse(f"{kind}/{name}/{digest}"))
     return HTMLResponse(page.read_text(), headers={"Content-Security-Policy": _REPORT})
 
 
 @router.get("/runs")
 def list_runs(request: Request) -> HTMLResponse:
     """The newest runs that were submitted."""
-    visit = Visit(request)
-    return visit.draw("runs.html", runs=pipelines.newest(visit.server.store))
+    session = Session(request)
+    return session.draw("runs.html", runs=pipelines.newest(session.server.store))
 
 
 @router.get("/runs/{run}")
 def show_run(request: Request, run: RunId) -> HTMLResponse:
     """How far a run is."""
-    visit = Visit(request)
-    return visit.draw("run.html", run=pipelines.run(visit.server.store, run))
+    session = Session(request)
+    return session.draw("run.html", run=pipelines.run(session.server.store, run))

@@ -78,8 +78,8 @@ class Promotion(Acting):
     to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
 
 
-class Word(Acting):
-    """A person's word on the last verdict on a version."""
+class Review(Acting):
+    """A person's review of the last verdict on a version."""
 
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
     reason: str = Field(
@@ -128,10 +128,10 @@ class Server:
         self._versions.forget()
         return result
 
-    def sign(self, token: Token, name: str, word: str, body: Word) -> ApproveResult:
+    def sign(self, token: Token, name: str, action: str, body: Review) -> ApproveResult:
         """Sign the last verdict on a version in the name of a token."""
         return self.changed(
-            models.sign(self.store, _text(name, body.version), word, body.reason, body.verdict, token.name)[1]
+            models.sign(self.store, _text(name, body.version), action, body.reason, body.verdict, token.name)[1]
         )
 
     def warm(self) -> None:
@@ -229,13 +229,13 @@ def register(request: Request, token: Runner, name: Name, body: Registration) ->
 
 
 @router.post("/models/{name}/approve", responses=CHANGES, tags=["changes"])
-def approve_version(request: Request, token: Promoter, name: Name, body: Word) -> ApproveResult:
+def approve_version(request: Request, token: Promoter, name: Name, body: Review) -> ApproveResult:
     """Sign that a version may be promoted, for some days."""
     return _server(request).sign(token, name, "approve", body)
 
 
 @router.post("/models/{name}/reject", responses=CHANGES, tags=["changes"])
-def reject_version(request: Request, token: Promoter, name: Name, body: Word) -> ApproveResult:
+def reject_version(request: Request, token: Promoter, name: Name, body: Review) -> ApproveResult:
     """Sign that a version may not be promoted."""
     return _server(request).sign(token, name, "reject", body)
 

@@ -56,7 +56,7 @@ UNCOUNTED = frozenset({"pydantic", "pydantic_core"})
 DISTRIBUTIONS = {"google": "protobuf", "grpc": "grpcio", "xgboost": "xgboost-cpu", "yaml": "PyYAML"}
 """Distributions whose name differs from the imported package."""
 _ROOT = Path(gatehouse.__file__).parent
-_DOTTED = re.compile(r"gatehouse(\.\w+)+(\.\*)?")
+_DOTTED = re.compile(r"gatehouse(\.\w+)+")
 _MOST_CACHED = 20_000
 
 
@@ -111,8 +111,8 @@ def closure_of(module: str, left_out: Callable[[str], bool]) -> frozenset[str]:
     """Dotted names of our modules that running `module` can load, including `module`.
 
     Imports inside functions count; blocks for type checkers do not. A text that is the dotted name of a module also
-    counts, because programs that run as separate processes are named this way. A text such as `gatehouse.metrics.*`
-    counts as all modules of a folder. Modules for which `left_out` is true are left out, with their imports.
+    counts, because programs that run as separate processes are named this way. Modules for which `left_out` is true are
+    left out, with their imports.
     """
     closure: set[str] = set()
     pending = [module]
@@ -142,12 +142,8 @@ def imports_of(module: str) -> frozenset[str]:
     """Dotted names of our modules that `module` imports, and of the packages that contain them."""
     imports = set()
     for name in _facts(module).names:
-        package, star, _ = name.partition(".*")
-        folder = source_of(package) if star else None
-        members = [f"{package}.{path.stem}" for path in sorted(folder.parent.glob("[a-z]*.py"))] if folder else [name]
-        for member in members:
-            parts = member.split(".")
-            imports |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+        parts = name.split(".")
+        imports |= {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
     return frozenset(name for name in imports if source_of(name) is not None)
 
 

@@ -6,9 +6,11 @@ a deprecated artifact is read: `warn` (the default), `fail`, or `allow` (nothing
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
-from gatehouse.errors import ConfigurationError, DeprecatedArtifactError
+from gatehouse.errors import ConfigurationError, DeprecatedArtifactError, StoreError
+from gatehouse.store.age import touch
 from gatehouse.store.manifest import read_manifest
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record
@@ -76,7 +78,7 @@ def deprecate(
 
 
 def require_in_use(objects: ObjectStore, reference: Reference) -> str:
-    """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read, if it is deprecated.
+    """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read; a deprecated one is touched.
 
     Returns the warning, or an empty text. Raises DeprecatedArtifactError under the policy `fail`; ConfigurationError if
     the policy is not warn, fail or allow.
@@ -84,11 +86,15 @@ def require_in_use(objects: ObjectStore, reference: Reference) -> str:
     policy = os.environ.get(POLICY, "") or "warn"
     if policy not in _POLICIES:
         raise ConfigurationError(f"{POLICY}: expected one of {', '.join(_POLICIES)}, found {policy!r}.")
-    deprecation = None if policy == "allow" else deprecation_of(objects, reference)
+    deprecation = deprecation_of(objects, reference)
     if deprecation is None:
         return ""
     warning = deprecation.explain(reference)
     if policy == "fail":
         raise DeprecatedArtifactError(f"{warning} Set {POLICY}=warn to read it nevertheless.")
+    with suppress(StoreError):  # A user with read-only access cannot touch it.
+        touch(objects, [f"{reference}/manifest.json"])
+    if policy == "allow":
+        return ""
     logger.warning("%s", warning)
     return warning

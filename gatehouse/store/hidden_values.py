@@ -55,18 +55,15 @@ def error_words(error: Exception) -> str:
 def without_values(error: Exception) -> Exception:
     """The error that a stage may end with: the same, unless values are hidden and a library's words may quote them.
 
-    An error of ours loses only the library's error that caused it, because tracebacks print that too.
+    An error of ours loses only the errors that caused it, because tracebacks print those too.
     """
-    if not _may_quote(error):
-        above: BaseException = error
-        while below := above.__cause__ or (None if above.__suppress_context__ else above.__context__):
-            if _may_quote(below):
-                if hidden_columns():
-                    above.__cause__ = None  # which also keeps the context from being printed
-                break
-            above = below
+    chain: list[BaseException] = [error]
+    while below := chain[-1].__cause__ or (None if chain[-1].__suppress_context__ else chain[-1].__context__):
+        chain.append(below)
+    if not any(map(_may_quote, chain)) or not hidden_columns():
         return error
-    if not hidden_columns():
+    if not _may_quote(error):
+        error.__cause__ = None  # This also keeps the context from being printed.
         return error
     frame = next(reversed(extract_tb(error.__traceback__)), None)
     place = f", raised at {Path(frame.filename).name}:{frame.lineno}" if frame else ""

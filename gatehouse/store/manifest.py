@@ -15,7 +15,6 @@ from gatehouse.store.reference import Reference, is_identity
 FORMAT = "gatehouse/manifest/1"
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9_+~-]{1,32})?")
-_BLOB = re.compile(rf"blobs/([0-9a-f]{{2}})/(?=\1){_DIGEST.pattern}{_SUFFIX.pattern}")
 
 
 @dataclass(frozen=True)
@@ -134,11 +133,6 @@ class Manifest:
     def entry(self, path: str) -> FileEntry | None:
         """The entry of one file, or None if the artifact has no such file."""
         return next((entry for entry in self.files if entry.path == path), None)
-
-
-def is_blob_key(key: str) -> bool:
-    """Whether `key` has the form of a blob's key: `blobs/<2 hex>/<64 hex><suffix>`."""
-    return _BLOB.fullmatch(key) is not None
 
 
 def read_manifest(objects: ObjectStore, reference: Reference) -> Manifest:

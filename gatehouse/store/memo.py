@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from gatehouse.errors import CorruptArtifactError
+from gatehouse.store.age import touch
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.records import read_record
 from gatehouse.store.reference import Reference, references_in
@@ -28,13 +29,17 @@ def recall(
     """The last recorded result under `key`; None if there is none, or if one of its artifacts is damaged.
 
     Damaged files are put aside, so that the stage can make them again; `report` is called with a sentence about each.
+    The artifacts of a result are touched, so that the collector leaves them to whoever uses the result now.
     `inputs` are the references in the request, which `ArtifactStore.intact` needs.
     """
     result = last(store, stage, key, report)
     if result is None:
         return None
     whole = [store.intact(reference, report, inputs=inputs) for reference in references_in(result)]
-    return result if all(whole) else None
+    if not all(whole):
+        return None
+    touch(store.objects, [f"{reference}/manifest.json" for reference in references_in(result)])
+    return result
 
 
 def last(

@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.code import closure_of, text_digests
-from gatehouse.store.erasure import remove_blob
+from gatehouse.store.erasure import erasure_of, remove_all, require_kept
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -38,9 +38,9 @@ def draw(store: ArtifactStore, reference: Reference, page: str) -> str:
         module, _, name = page.partition(":")
         html: str = getattr(importlib.import_module(module), name)(store, str(reference))
         store.objects.put_bytes(key, html.encode())
-        if store.erasures.of(reference) is not None:  # while the page was drawn
-            remove_blob(store.objects, key)
-            store.erasures.require_kept(reference)
+        if erasure_of(store.objects, reference) is not None:  # while the page was drawn
+            remove_all(store.objects, key)
+            require_kept(store.objects, reference)
     return key
 
 

@@ -1,7 +1,7 @@
-"""Publishing: stores blobs, then the manifest, then checks the blobs again, all under a lease.
+"""Publishing: stores blobs, then the manifest, then touches what was there already, and stores again what is gone.
 
 A killed writer leaves no reference to an incomplete artifact, and two writers of the same artifact agree.
-docs/decisions/garbage-collection.md explains why this is safe beside a collector.
+`gatehouse.store.age` says why this is safe beside a collector.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
+from gatehouse.store.age import touch
 from gatehouse.store.canonical import sha256_bytes, sha256_of
-from gatehouse.store.erasure import Erasures
-from gatehouse.store.leases import Lease
+from gatehouse.store.erasure import require_kept
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.objects.base import ObjectStore, Stat, side_by_side
 from gatehouse.store.records import remove_record
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 NO_KINDS = frozenset(
     {
-        *("blobs", "code", "erasures", "gc", "jobs", "leases", "measurements", "memo", "operations", "provenance"),
+        *("blobs", "code", "erasures", "gc", "jobs", "measurements", "memo", "operations", "provenance"),
         *("quarantine", "registry", "reports", "retraining", "runs", "scratch", "server", "sources", "tmp", "tracking"),
         *("tuning", "turns"),
     }
@@ -38,48 +38,44 @@ Content = Path | bytes | FileEntry | Callable[[], Path | bytes]
 class Publisher:
     """Writes artifacts into one object store."""
 
-    def __init__(self, objects: ObjectStore, erasures: Erasures) -> None:
+    def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._erasures = erasures
 
     def commit(self, manifest: Manifest, contents: Mapping[str, Content]) -> None:
         """Make an artifact visible: the contents of its files, by path, then its manifest.
 
         If it raises, nothing is visible. Raises ConfigurationError if the kind has the name of a folder that the store
         uses for something else; StoreError if writing fails; MissingArtifactError if a blob that should be stored
-        already is missing or incomplete; ErasedArtifactError if this content was erased on request.
+        already is missing or incomplete; ErasedArtifactError if the artifact was erased on request.
         """
         if manifest.kind in NO_KINDS:
             raise ConfigurationError(
                 f"{manifest.reference.short}: expected another kind than {manifest.kind!r}, a folder of the store. "
                 f"Reserved names: {', '.join(sorted(NO_KINDS))}."
             )
-        key = f"{manifest.reference}/manifest.json"
-        parents = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
-        blobs = [entry.blob for entry in manifest.files]
-        with Lease(self._objects, [*blobs, key, *parents]) as lease:
-            self._erasures.refuse(manifest)
-            self._put_files(manifest.files, contents)
-            created = self._objects.put_bytes(key, manifest.to_json().encode())
-            lease.wait_for_sweeps()
-            stats = self._objects.stats([*blobs, key])
-            try:
-                self._put_files(
-                    [entry for entry in manifest.files if not self._is_right(entry, stats[entry.blob])], contents
-                )
-            except GatehouseError:
-                if created:
-                    remove_record(self._objects, key)
-                raise
+        key, text = f"{manifest.reference}/manifest.json", manifest.to_json().encode()
+        inputs = [f"{parent}/manifest.json" for parent in manifest.derived_from.values()]
+        require_kept(self._objects, manifest.reference)
+        self._put_files(manifest.files, contents)
+        created = self._objects.put_bytes(key, text)
+        try:
+            # From here on the manifest keeps its blobs, but a collector that looked before may have deleted one.
+            stats = touch(self._objects, [*(entry.blob for entry in manifest.files), key, *inputs])
+            lost = [entry for entry in manifest.files if not self._is_right(entry, stats[entry.blob])]
+            self._put_files(lost, contents)
             if stats[key] is None:
-                self._objects.put_bytes(key, manifest.to_json().encode())
-            self._erasures.recheck(manifest)
+                self._objects.put_bytes(key, text)
+            require_kept(self._objects, manifest.reference)
+        except GatehouseError:
+            if created:
+                remove_record(self._objects, key)
+            raise
 
     def keep(self, path: str, content: Path | bytes, rows: int | None) -> FileEntry:
         """Store one file ahead of its artifact, as `ArtifactStore.keep` says."""
         entry = entry_of(path, content, rows)
-        self._erasures.refuse_file(entry)
-        if not self._is_right(entry, self._objects.stat(entry.blob)) or self._objects.parallel == 1:
+        stat = touch(self._objects, [entry.blob])[entry.blob]
+        if not self._is_right(entry, stat) or self._objects.parallel == 1:
             self._put_blob(entry, content)
         return entry
 
@@ -106,7 +102,7 @@ class Publisher:
         objects, key = self._objects, entry.blob
         while not (objects.put_bytes(key, content) if isinstance(content, bytes) else objects.put_file(key, content)):
             # A remote server verified the blob when it was sent, and `commit` compares its length.
-            # If the lease has lapsed, the collector may delete the blob right now. Then it is stored again.
+            # A collector may delete an old blob right now. Then it is stored again.
             with contextlib.suppress(MissingArtifactError, FileNotFoundError):
                 if objects.parallel > 1 or objects.sha256(key) == entry.sha256:
                     return

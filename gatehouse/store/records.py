@@ -1,4 +1,4 @@
-"""JSON records beside artifacts, such as leases, tombstones and markers: created once, never changed."""
+"""JSON records beside artifacts, such as markers and events of runs: created once, never changed."""
 
 import base64
 import getpass

@@ -220,7 +220,7 @@ class _Rewriting:
         self.problems.append(f"{self.where}:{self.line}: expected the same rows at every run, found {found}; {advice}")
 
     def body(self, node: Node) -> Node | None:
-        """What the call of a macro stands for, if the macro holds something to replace or to refuse."""
+        """The body that the call of a macro stands for, if the macro holds something to replace or to refuse."""
         function = node.get("function", node)
         if not isinstance(function, dict) or _name(function) not in self.macros:
             return None
@@ -251,7 +251,7 @@ class _Rewriting:
         return expression
 
     def form(self, holder: Any, key: Any, pivoted: bool) -> Node | None:
-        """What the aggregate in `holder[key]` becomes; None if it adds no doubles, or the query does not run."""
+        """The replacement of the aggregate in `holder[key]`; None if it adds no doubles, or the query does not run."""
         node: Node = holder[key]
         if node["class"] == "FUNCTION" and not node["arguments"] and node["schema"]:  # `amount.sum()`
             column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": node["qualified_name"]["path"][:-1]}

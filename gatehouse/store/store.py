@@ -14,7 +14,7 @@ from typing import Any
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
 from gatehouse.store.canonical import sha256_bytes, sha256_of
 from gatehouse.store.deprecation import require_in_use
-from gatehouse.store.erasure import Erasures, erased_marker
+from gatehouse.store.erasure import erased_marker, erasure_of, require_kept
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
 from gatehouse.store.objects.base import ObjectStore, side_by_side
 from gatehouse.store.objects.local import LocalObjects
@@ -24,7 +24,8 @@ from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, quarantine
 from gatehouse.store.records import create_record, read_records
 from gatehouse.store.reference import Reference, references_in
 
-_WORKSPACE, _LOCK = "work-", ".lock"
+WORKSPACE, _LOCK = "work-", ".lock"
+"""How the names of a workspace and of its lock begin, and how the latter ends."""
 
 
 class ArtifactStore:
@@ -37,8 +38,7 @@ class ArtifactStore:
 
     def __init__(self, objects: ObjectStore) -> None:
         self.objects = objects
-        self.erasures = Erasures(objects)
-        self._publisher = Publisher(objects, self.erasures)
+        self._publisher = Publisher(objects)
         self._verified: set[str] = set()
         self._warnings: dict[Reference, str] = {}
 
@@ -64,9 +64,9 @@ class ArtifactStore:
         before others can find either; the system releases it when the owner's process ends in any way. This also works
         between machines and containers that share the file system.
         """
-        directory = self.local_folder / "tmp" / f"{_WORKSPACE}{uuid.uuid4().hex}"
+        directory = self.local_folder / "tmp" / f"{WORKSPACE}{uuid.uuid4().hex}"
         lock = directory.with_suffix(_LOCK)
-        hidden = lock.with_name(lock.name.removeprefix(_WORKSPACE))
+        hidden = lock.with_name(lock.name.removeprefix(WORKSPACE))
         with open(hidden, "x") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             hidden.rename(lock)
@@ -80,7 +80,7 @@ class ArtifactStore:
     def sweep(self) -> int:
         """Remove the workspaces of killed processes; returns their number."""
         removed = set()
-        for path in list((self.local_folder / "tmp").glob(f"{_WORKSPACE}*")):
+        for path in list((self.local_folder / "tmp").glob(f"{WORKSPACE}*")):
             with _abandoned(path) as abandoned:
                 if abandoned:
                     shutil.rmtree(path.with_suffix(""), ignore_errors=True)
@@ -143,9 +143,9 @@ class ArtifactStore:
     def keep(self, path: str, content: Path | bytes, rows: int | None = None) -> FileEntry:
         """Store one file before its artifact, so that a large file need not stay on this machine.
 
-        Pass the entry to `publish`. Until then no manifest lists the blob, so the collector may delete it; `publish`
-        then raises an error. `path` is the path of the file inside the artifact, `rows` the row count of a table.
-        Raises ErasedArtifactError if this content was erased on request.
+        Pass the entry to `publish`. Until then no manifest lists the blob, so the collector deletes it when it is old;
+        `publish` then raises an error. `path` is the path of the file inside the artifact, `rows` the row count of a
+        table.
         """
         return self._publisher.keep(path, content, rows)
 
@@ -165,7 +165,7 @@ class ArtifactStore:
         """
         reference = Reference.parse(reference)
         if reference not in self._warnings:
-            self.erasures.require_kept(reference)
+            require_kept(self.objects, reference)
             self._warnings[reference] = require_in_use(self.objects, reference)
         return self._warnings[reference]
 
@@ -234,7 +234,7 @@ class ArtifactStore:
     def _require_whole(self, reference: Reference, entry: FileEntry) -> None:
         stat = self.objects.stat(entry.blob)
         if stat is None or stat.bytes != entry.bytes:
-            self.erasures.require_kept(reference)
+            require_kept(self.objects, reference)
             raise _corrupt(reference, entry, "is missing" if stat is None else f"has {stat.bytes} bytes")
 
     def _require_intact(self, reference: Reference, entry: FileEntry) -> None:
@@ -252,7 +252,7 @@ class ArtifactStore:
             return False
         marker = erased_marker(manifest.reference)
         stats = self.objects.stats([marker, *(entry.blob for entry in manifest.files)])
-        if stats[marker] is not None and self.erasures.of(manifest.reference) is not None:
+        if stats[marker] is not None:
             return False
         return all((stat := stats[entry.blob]) is not None and stat.bytes == entry.bytes for entry in manifest.files)
 
@@ -282,7 +282,7 @@ class ArtifactStore:
                 raise
             report(f"{error} Its bytes are in {copy} now.")
             return False
-        if self.erasures.of(reference) is not None:
+        if erasure_of(self.objects, reference) is not None:
             return False
         check = self._require_whole if lengths or self.objects.parallel > 1 else self._require_intact
 
@@ -303,25 +303,30 @@ class ArtifactStore:
 
     def verify(self, reference: Reference | str) -> int:
         """Verify every byte of an artifact and of its lineage; returns the number of artifacts."""
+        artifacts = 0
+        for manifest in self.lineage(reference):
+            artifacts += 1
+            for entry in manifest.files:
+                self._require_intact(manifest.reference, entry)
+        return artifacts
+
+    def lineage(self, reference: Reference | str) -> Iterator[Manifest]:
+        """The manifest of an artifact, and of everything that it was derived from, each once."""
         seen: set[Reference] = set()
         pending = [Reference.parse(reference)]
         while pending:
             current = pending.pop()
-            if current in seen:
-                continue
-            seen.add(current)
-            manifest = self.manifest(current)
-            for entry in manifest.files:
-                self._require_intact(current, entry)
-            pending.extend(map(Reference.parse, manifest.derived_from.values()))
-        return len(seen)
+            if current not in seen:
+                seen.add(current)
+                yield (manifest := self.manifest(current))
+                pending.extend(map(Reference.parse, manifest.derived_from.values()))
 
     def problems(self, reference: Reference | str) -> list[GatehouseError]:
         """All problems of one artifact; every byte is read again. An erased artifact has one problem."""
         reference = Reference.parse(reference)
         try:
             manifest = self.manifest(reference)
-            self.erasures.require_kept(reference)
+            require_kept(self.objects, reference)
         except GatehouseError as error:
             return [error]
         errors: list[GatehouseError] = []
@@ -354,14 +359,6 @@ class ArtifactStore:
         """Measurements of an artifact by these stages, newest first."""
         records = read_records(self.objects, self.objects.list(f"measurements/{reference}"))
         return [body for _, body in sorted(records.items(), reverse=True) if body.get("stage") in stages]
-
-
-def in_use(path: Path) -> bool:
-    """Whether `path` is a workspace, or the lock of one, whose owner still runs."""
-    if not path.name.startswith(_WORKSPACE):
-        return False
-    with _abandoned(path) as abandoned:
-        return not abandoned
 
 
 @contextmanager

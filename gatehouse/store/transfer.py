@@ -6,11 +6,13 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import sha256_of
 from gatehouse.store.deprecation import marker_of
+from gatehouse.store.erasure import erased_marker, require_kept
 from gatehouse.store.manifest import FileEntry
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.records import create_record, read_record
@@ -20,7 +22,7 @@ from gatehouse.store.store import ArtifactStore
 
 @dataclass(frozen=True)
 class Pulled:
-    """One artifact of a transfer: `copied`; `present`, if it was there already; or `erased`, and therefore left out."""
+    """One artifact of a transfer: `copied`; `present`, if it was there already; or `erased`, and without its files."""
 
     reference: Reference
     bytes: int
@@ -36,18 +38,26 @@ def pull(
     """Copy an artifact to another store, after all artifacts that it was derived from.
 
     Complete artifacts are not copied again, so an interrupted transfer continues where it stopped. Bytes are verified
-    when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is left out.
-    `notify` is called after each artifact. Raises MissingArtifactError, CorruptArtifactError if the artifact, or an
-    ancestor, is incomplete in the source; ErasedArtifactError if it was erased in the source, or in the target.
+    when they are read, and again in the target. The mark `deprecated` is copied too. An erased ancestor is copied
+    without its files. `notify` is called after each artifact. Raises MissingArtifactError, CorruptArtifactError if the
+    artifact, or an ancestor, is incomplete in the source; ErasedArtifactError if it was erased in the source, or in the
+    target.
     """
     reference = Reference.parse(reference)
-    source.erasures.require_kept(reference)
+    require_kept(source.objects, reference)
     pulled = []
-    for current in _parents_first(source, reference):
-        manifest = source.manifest(current)
+    manifests = {manifest.reference: manifest for manifest in source.lineage(reference)}
+    inputs = {current: map(Reference.parse, manifests[current].derived_from.values()) for current in manifests}
+    for current in TopologicalSorter(inputs).static_order():  # Each artifact comes after those it was made from.
+        manifest = manifests[current]
         size = sum(entry.bytes for entry in manifest.files)
-        state = "erased"
-        if source.erasures.of(current) is None:
+        if (erasure := read_record(source.objects, erased_marker(current))) is not None:
+            state = "erased"
+            if target.objects.stat(f"{current}/manifest.json") is None:
+                body = erasure | {"record": f"{source.address}/{erasure['record']}"}
+                create_record(target.objects, erased_marker(current), body)
+                target.objects.put_bytes(f"{current}/manifest.json", manifest.to_json().encode())
+        else:
             state = "present" if target.exists(current) else "copied"
             if state == "copied":
                 source.require_readable(current)
@@ -71,22 +81,6 @@ def _fetched(
         return path
     # A local store links the file that it gets. Two stores must not share a file: damage would hit both.
     return Path(shutil.copyfile(path, folder / uuid.uuid4().hex))
-
-
-def _parents_first(store: ArtifactStore, reference: Reference) -> list[Reference]:
-    ordered: dict[Reference, None] = {}
-    opened: set[Reference] = set()
-    pending = [reference]
-    while pending:
-        current = pending[-1]
-        parents = map(Reference.parse, store.manifest(current).derived_from.values())
-        unseen = [parent for parent in parents if parent not in opened]
-        if current in opened or not unseen:
-            ordered[pending.pop()] = None
-        else:
-            pending.extend(unseen)
-        opened.add(current)
-    return list(ordered)
 
 
 def export(store: ArtifactStore, reference: Reference | str, directory: Path) -> list[Path]:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gatehouse.errors import ErasedArtifactError, GatehouseError, MissingArtifactError
-from gatehouse.runtime.redaction import error_text, holds_password
+from gatehouse.runtime.redaction import error_text
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 
@@ -86,7 +86,7 @@ def warning_on_failure(
         yield showing
     except Exception as error:
         showing.failed = not isinstance(error, (MissingArtifactError, ErasedArtifactError))
-        cause = error_text(error, holds_password(server_uri()))[:500]
+        cause = error_text(error)[:500]
         again = "the next run tries again" if noted() else "and no later run tries again, as no note of it was written"
         message = f"{title} could not be written{f', {again}' if showing.failed else ''}: {cause}"
         logger.warning(message)

@@ -12,7 +12,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 
 from gatehouse.errors import ConfigurationError, StoreError
-from gatehouse.runtime.redaction import error_text, holds_password, public_address, require_encoded
+from gatehouse.runtime.redaction import error_text, public_address, require_encoded
 
 STORAGE = "GATEHOUSE_TUNING_STORAGE"
 """Environment variable with the URL of a database for studies, or of its proxy; empty for the artifact store."""
@@ -88,7 +88,7 @@ def _opened(url: str) -> optuna.storages.BaseStorage:
 
 def _message(url: str, error: Exception) -> str:
     """Why a database or proxy cannot be used, without the password of its URL."""
-    words = str(error) if isinstance(error, StoreError) else error_text(error.__cause__ or error, holds_password(url))
+    words = str(error) if isinstance(error, StoreError) else error_text(error.__cause__ or error)
     kind = f"{PROXY}HOST:PORT of `gatehouse tuning serve-storage`" if url.startswith(PROXY) else "a database"
     return f"{STORAGE}: expected the URL of {kind}, found {public_address(url)}: {words or type(error).__name__}"
 

@@ -105,7 +105,7 @@ def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
 
 @pytest.mark.parametrize("grouped", [False, True])
 def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> None:
-    """A small version of benchmarks/interval_coverage.py."""
+    """A small version of the study in docs/decisions/intervals.md."""
     kept = []
     for seed in range(120):
         draw = np.random.default_rng(seed)

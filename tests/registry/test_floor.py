@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from gatehouse.evaluation.gate import Comparison, Evidence, applied_rules, verdict_of
+from gatehouse.evaluation.gate import Comparison, Evidence, RowCounts, applied_rules, verdict_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
@@ -36,7 +36,7 @@ def _run(gate: Gate, losses: int, policy: GatePolicy = POLICY, with_floor: bool 
 
     comparison, floor = (against(rivals[role]) for role in ("champion", "floor"))
     metrics = {"log_loss": loss(model)}
-    evidence = Evidence(store.manifest(model), metrics, {}, comparison, {}, False, floor=floor)
+    evidence = Evidence(store.manifest(model), metrics, {}, comparison, {}, False, counted=RowCounts(1000), floor=floor)
     rules = applied_rules(policy.resolved(profile_of(BINARY)), evidence)
     body = {"verdict": verdict_of(rules), "rules": [asdict(rule) for rule in rules]}
     body |= {"comparison": comparison and asdict(comparison), "floor": floor and asdict(floor)}

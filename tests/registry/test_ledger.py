@@ -22,8 +22,8 @@ from gatehouse.registry.ledger import (
     Record,
     StaleVerdictError,
     State,
-    Subject,
     Verdict,
+    VerdictSubject,
     fold,
     model_names,
 )
@@ -35,7 +35,7 @@ from tests.registry.gate import MANUAL, NAME, Gate
 Decide = Callable[[State], Record | None]
 MODELS = [
     Verdict(
-        subject=Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p"),
+        subject=VerdictSubject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p"),
         champion="",
         evaluation="e",
         verdict="pass",
@@ -119,7 +119,7 @@ RECORDED = {
 """A verdict as ledgers hold it, and as people have signed it: its digest stays for ever."""
 
 
-class GrownSubject(Subject):
+class GrownSubject(VerdictSubject):
     country: str = ""
 
 
@@ -151,8 +151,8 @@ def _identity(kind: str, number: int) -> str:
     return f"{kind}/m/sha256-{number:064x}"
 
 
-def _subject(model: int, policy: int = 0) -> Subject:
-    return Subject(
+def _subject(model: int, policy: int = 0) -> VerdictSubject:
+    return VerdictSubject(
         model=_identity("models", model),
         training_set=_identity("training-sets", 0),
         split=_identity("splits", 0),

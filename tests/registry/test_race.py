@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from gatehouse.registry.ledger import Record, Subject, Verdict
+from gatehouse.registry.ledger import Record, Verdict, VerdictSubject
 from tests.registry.race import Operation, problems
 
 A, B = "ended before", "began after"
@@ -20,7 +20,8 @@ def test_a_race_leaves_one_champion_and_loses_nothing() -> None:
 
 def _ledger(*reasons: tuple[str, int]) -> list[Record]:
     subjects = [
-        Subject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p") for number in (1, 2)
+        VerdictSubject(model=f"models/m/sha256-{number:064x}", training_set="t", split="s", policy="p")
+        for number in (1, 2)
     ]
     verdicts = [Verdict(subject=subject, champion="", evaluation="e", verdict="pass") for subject in subjects]
     begun = [

@@ -8,22 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.store.canonical import sha256_bytes
-from gatehouse.store.collection import Collection, Collector, Item
 from gatehouse.store.objects import base
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.opening import open_objects
-from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.servers import BUCKET, Proxy, gcs_server, s3_server
-
-NOW = Collection(grace=0)
-OLD = b"old and unreferenced"
-OLD_BLOB = f"blobs/{sha256_bytes(OLD)[:2]}/{sha256_bytes(OLD)}"
-
-
-def collect(store: ArtifactStore, collection: Collection = NOW) -> list[Item]:
-    collector = Collector(store, collection)
-    return collector.sweep(collector.mark())
 
 
 @pytest.fixture(scope="session")

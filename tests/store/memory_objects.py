@@ -1,8 +1,7 @@
-"""An object store in memory whose every operation is a step that a test schedules, on a clock that a test sets."""
+"""An object store in memory, of which a test sees every operation, on a clock that a test sets."""
 
 import itertools
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -103,63 +102,3 @@ class MemoryObjects:
         depth = len(prefix.split("/")) if prefix else 0
         inside = (key.split("/") for key in self.memory.objects if not prefix or key.startswith(f"{prefix}/"))
         yield from sorted({parts[depth] for parts in inside if len(parts) > depth + 1})
-
-
-class Schedule:
-    """Runs actors on threads, one step at a time, switching before the steps in `switches`, counted over all actors.
-
-    An actor that sleeps (waits for another) gives way by itself.
-    """
-
-    def __init__(self, switches: Iterable[int]) -> None:
-        self._switches = set(switches)
-        self._turn = threading.Condition()
-        self._running: list[int] = []
-        self._current = 0
-        self.steps = 0
-        self.trace: list[str] = []
-
-    def run(self, *actors: Callable[[Callable[[str], None]], None]) -> list[BaseException | None]:
-        """Run all actors to their ends; each gets its `step`. Returns what each raised."""
-        outcomes: list[BaseException | None] = [None] * len(actors)
-        self._running = list(range(len(actors)))
-
-        def work(number: int) -> None:
-            try:
-                with self._turn:
-                    self._turn.wait_for(lambda: self._current == number)
-                actors[number](lambda operation: self._step(number, operation))
-            except BaseException as error:
-                outcomes[number] = error
-            with self._turn:
-                self._running.remove(number)
-                self._next()
-
-        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(len(actors))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(20)
-            assert not thread.is_alive(), self.trace
-        return outcomes
-
-    def _step(self, number: int, operation: str) -> None:
-        with self._turn:
-            if self._current != number:
-                self._turn.wait_for(lambda: self._current == number)
-            if self.steps in self._switches:
-                self._next()
-            self.steps += 1
-            self._turn.wait_for(lambda: self._current == number)
-            self.trace.append(f"{number}: {operation}")
-
-    def give_way(self) -> None:
-        """Let another actor go on; the caller waits for its next turn at its next step."""
-        with self._turn:
-            self._next()
-
-    def _next(self) -> None:
-        if self._running:
-            later = [number for number in self._running if number > self._current]
-            self._current = later[0] if later else self._running[0]
-        self._turn.notify_all()

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import CorruptArtifactError, InvalidManifestError
+from gatehouse.errors import InvalidManifestError
 from gatehouse.store.canonical import canonical_json, sha256_bytes
-from gatehouse.store.collection import Collection, Collector
+from gatehouse.store.collection import collect
 from gatehouse.store.eraser import erase, plan_erasure
-from gatehouse.store.erasure import Erasure
-from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, is_blob_key
+from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard
 from gatehouse.store.publishing import manifest_of
 from gatehouse.store.store import ArtifactStore
 
@@ -95,7 +94,7 @@ def test_what_cannot_be_read_is_found_by_verify_and_gc_which_go_on(store: Artifa
     reference = _plant(store, data)
     assert [type(problem) for problem in store.problems(reference)] == [InvalidManifestError]
     assert store.problems(good) == []
-    items = Collector(store, Collection(grace=0)).look()
+    items = collect(store, days=0, dry_run=True)
     assert [(item.key, item.state) for item in items] == [(f"{reference}/manifest.json", "broken")]
 
 
@@ -114,14 +113,3 @@ def test_nothing_is_published_under_such_a_path(store: ArtifactStore) -> None:
     with pytest.raises(InvalidManifestError, match=r"^path: "):
         store.publish("datasets", "d", {"a/../../b": b"rows"})
     assert list(store.objects.list("blobs")) == []
-
-
-@pytest.mark.parametrize("key", ["registry/m/ledger/000001.json", "blobs/../victim/keys", f"blobs/ab/{GOOD}"])
-def test_a_record_of_an_erasure_names_blobs_only(key: str) -> None:
-    body = {"reason": "", "by": "", "at": "", "artifacts": [], "dependants": [], "blobs": [{"key": key, "bytes": 1}]}
-    with pytest.raises(CorruptArtifactError, match="expected keys of blobs"):
-        Erasure.from_record("erasures/000001.json", body)
-
-
-def test_the_key_of_every_entry_is_that_of_a_blob() -> None:
-    assert all(is_blob_key(FileEntry("a", GOOD, 1, suffix=suffix).blob) for suffix in ("", ".parquet", ".json"))

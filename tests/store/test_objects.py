@@ -114,6 +114,28 @@ def test_a_local_key_is_read_only_and_as_old_as_its_writing(
     assert objects.local_path("k").lstat().st_mode & 0o777 == 0o444
 
 
+@pytest.mark.parametrize("error", [PermissionError(1, "not the owner"), OSError(30, "read-only")])
+def test_a_local_key_that_may_not_be_touched_is_replaced_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    objects = Place(str(tmp_path / "store")).open()
+    objects.put_bytes("k", b"1")
+    os.utime(objects.local_path("k"), (0, 0))
+
+    def refuse(path: Path) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "utime", refuse)
+    if error.errno == 1:
+        assert objects.renew("k") and objects.get_bytes("k") == b"1"
+        stat = objects.stat("k")
+        assert stat is not None and time.time() - stat.modified < HOUR
+        assert objects.local_path("k").stat().st_mode & 0o777 == 0o444
+    else:
+        with pytest.raises(StoreError, match="read-only"):
+            objects.renew("k")
+
+
 @EVERY
 def test_of_several_writers_one_wins(place: Place) -> None:
     stores = [place.open() for _ in range(6)]

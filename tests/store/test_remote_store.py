@@ -158,9 +158,9 @@ def test_a_killed_writer_leaves_nothing_visible_and_nothing_twice(place: Place, 
     assert len(list(store.objects.list("blobs"))) == 2
 
 
-@REMOTE
-def test_two_writers_of_one_artifact_agree_in_bad_weather(place: Place) -> None:
-    for kind in ("busy", "lost", "reset"):
+@pytest.mark.parametrize("place", ["local", "gs", "s3"], indirect=True)
+def test_two_writers_of_one_artifact_agree_also_in_bad_weather(place: Place) -> None:
+    for kind in ("busy", "lost", "reset") if place.proxy else ():
         place.server.faults += [Fault(kind, method, "blobs") for method in ("PUT", "POST", "HEAD", "GET")]
     stores = [_store(place) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
@@ -177,7 +177,7 @@ def test_a_recall_from_the_memo_is_a_handful_of_requests(place: Place) -> None:
     memo.remember(store, "split", "k" * 64, {"out": str(reference)})
     place.server.exchanges.clear()
     assert memo.recall(_store(place), "split", "k" * 64) == {"out": str(reference)}
-    assert len(place.server.exchanges) <= 7
+    assert len(place.server.exchanges) <= 8
 
 
 @REMOTE

@@ -1,10 +1,8 @@
 """The artifact store: what it promises about identity, verification, concurrency and killed writers."""
 
 import json
-import multiprocessing
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,50 +110,6 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match="expected a directory"):
         ArtifactStore.open(tmp_path / "file")
-
-
-def _race(address: str, barrier: "multiprocessing.synchronize.Barrier", results: "multiprocessing.Queue[str]") -> None:
-    store = ArtifactStore.open(address)
-    barrier.wait()
-    results.put(str(_publish(store, "x" * 100_000)))
-
-
-def test_two_writers_of_one_artifact_agree(store: ArtifactStore) -> None:
-    context = multiprocessing.get_context("fork")
-    barrier, results = context.Barrier(4), context.Queue()
-    writers = [context.Process(target=_race, args=(store.address, barrier, results)) for _ in range(4)]
-    for writer in writers:
-        writer.start()
-    references = {results.get(timeout=300) for _ in writers}
-    for writer in writers:
-        writer.join()
-    assert len(references) == 1
-    assert store.verify(references.pop()) == 1
-
-
-_KILLED_WRITER = """
-import os, signal, sys
-from pathlib import Path
-from gatehouse.store.objects.local import LocalObjects
-from gatehouse.store.store import ArtifactStore
-install, calls = LocalObjects._install, []
-def dying(self, temporary, key):
-    calls.append(key)
-    if len(calls) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return install(self, temporary, key)
-LocalObjects._install = dying
-ArtifactStore.open(sys.argv[1]).publish("datasets", "d", {"a": b"one", "b": b"two"})
-"""
-
-
-@pytest.mark.parametrize("call", [1, 2, 3, 4])
-def test_a_writer_killed_at_any_write_leaves_no_reference(store: ArtifactStore, call: int) -> None:
-    ended = subprocess.run([sys.executable, "-c", _KILLED_WRITER, store.address, str(call)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert list(store.references()) == []
-    reference = store.publish("datasets", "d", {"a": b"one", "b": b"two"})
-    assert store.verify(reference) == 1
 
 
 _WORKER = """

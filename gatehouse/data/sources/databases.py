@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from gatehouse.data.sources.declared import displayed_value
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.runtime.redaction import error_text, holds_password, public_address
+from gatehouse.runtime.redaction import error_text, public_address
 from gatehouse.store import database
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _opening(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # drivers raise errors of any kind
         raise SourceError(
-            f"The database {public_address(url)} cannot be opened: {error_text(error, holds_password(url))}. Check its "
+            f"The database {public_address(url)} cannot be opened: {error_text(error)}. Check its "
             "address, the user and the password."
         ) from None
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from gatehouse.data.snapshot.spec import SourceBase, TableSpec
 from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, Url
 from gatehouse.errors import DeclarationError, GatehouseError, SourceError
-from gatehouse.runtime.redaction import error_text, holds_password, require_encoded
+from gatehouse.runtime.redaction import error_text, require_encoded
 from gatehouse.store.canonical import digest_of
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class IcebergReader(LakehouseReader):
             # Catalogs raise whatever their client raises.
             raise SourceError(
                 f"Table {table}: the Iceberg table {spec.metadata or spec.identifier} cannot be opened: "
-                f"{error_text(error, holds_password(configured))}. Check the catalog, the name and the "
+                f"{error_text(error)}. Check the catalog, the name and the "
                 "credentials in the environment."
             ) from None
 

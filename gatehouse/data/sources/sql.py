@@ -324,7 +324,7 @@ class SqlReader(Opened):
         try:
             yield
         except database.failures as error:
-            words = error_text(error, secret=False)
+            words = error_text(error)
             if hidden := ", ".join(self._spec.tables[table].sensitive):
                 words = f"{type(error).__name__}, whose text may quote a row and is not shown (sensitive: {hidden})"
             raise SourceError(

@@ -75,7 +75,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is computed of a view.
+    """The computed part of a view.
 
     Attributes:
         spans: The event times to compute, in order; empty where nothing changed.

@@ -90,7 +90,7 @@ class Compiled:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """What it was compiled from and for, from its description: project, platform, gatehouse."""
+        """The origin of a compiled pipeline, from its description: project, platform, gatehouse."""
         lines = str(self.spec["pipelineInfo"].get("description", "")).splitlines()
         pairs = [line.partition(": ") for line in lines[lines.index("") + 1 :]] if "" in lines else []
         return {key: value for key, separator, value in pairs if separator}

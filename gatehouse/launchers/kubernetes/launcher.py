@@ -14,13 +14,13 @@ from gatehouse.launchers.kubernetes.pod import PodMetrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import (
     Inputs,
-    checkpoints_of,
     fetch_outputs,
     job_digest,
     program_code,
     remove_remains,
     reported_end,
     uploaded_inputs,
+    using_checkpoints,
     write_record,
 )
 from gatehouse.launchers.kubernetes.watch import JobWatch
@@ -42,7 +42,6 @@ from gatehouse.launchers.launcher import (
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
-from gatehouse.store.leases import Lease
 from gatehouse.store.run import MACHINE, RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import COMMIT, IMAGE
@@ -93,7 +92,7 @@ class ClusterLauncher:
             log, named = job.directory / LOG, self._launch.nodes > 1
             logs = PodLogs(self._api, self._namespace, self._operator.container, log, named=named)
             try:
-                with Lease(self._store.objects, [checkpoints_of(digest)]):  # Another run with the same job keeps them.
+                with using_checkpoints(self._store, name, digest):  # Another run of the same job keeps them.
                     self._run(job, inputs, owned, logs)
             except SystemExit:
                 # This process must end: its grace period may be too short to read all pods' logs first.

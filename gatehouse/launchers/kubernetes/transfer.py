@@ -2,27 +2,31 @@
 
 Before the launcher creates the job, it stores the files as blobs, and a record that lists them,
 `jobs/<name>/<launch>/job.json`. Pods append how the job ended to `jobs/<name>/<launch>/ended`. No manifest lists the
-blobs, so garbage collection removes them after the launcher's lease on them has ended; those of the weights stay.
+blobs, so the launcher keeps them young, and garbage collection removes them later; those of the weights stay.
 """
 
 import json
+import logging
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gatehouse.errors import CorruptArtifactError
+from gatehouse.errors import CorruptArtifactError, GatehouseError
 from gatehouse.launchers.launcher import FAILURE, LOCATION, LOG, METRICS, OUTPUT, PRINTED, RESULT, WEIGHTS, TrainingJob
+from gatehouse.store.age import DAY, DAYS, store_time, touch
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.code import code_digest
-from gatehouse.store.leases import Lease, leased
 from gatehouse.store.manifest import FileEntry, Manifest
 from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.records import read_record, remove_record
+from gatehouse.store.records import author, create_record, read_record, remove_record
 from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, LOCATION, PRINTED, OUTPUT, "torchrun")
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
@@ -30,7 +34,7 @@ Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of 
 
 @contextmanager
 def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
-    """In this context the store holds the files of a job's directory, protected from garbage collection.
+    """In this context the store holds the files of a job's directory, and they stay too young to be collected.
 
     Files that the job itself creates (checkpoints, weights, logs) are not uploaded.
     """
@@ -45,11 +49,20 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
         return store.keep(path.relative_to(directory).as_posix(), path)
 
     entries = tuple(side_by_side(store.objects, keep, inputs))
-    with Lease(store.objects, [entry.blob for entry in entries]):
-        # Garbage collection may have removed a blob before the lease began.
-        stats = store.objects.stats(entry.blob for entry in entries)
-        side_by_side(store.objects, keep, [directory / entry.path for entry in entries if stats[entry.blob] is None])
+    ended = threading.Event()
+
+    def stay_young() -> None:
+        while not ended.wait(DAY):
+            try:
+                touch(store.objects, [entry.blob for entry in entries])
+            except GatehouseError as error:
+                logger.warning("The inputs of the job could not be touched: %s", error)
+
+    threading.Thread(target=stay_young, name="inputs", daemon=True).start()
+    try:
         yield entries
+    finally:
+        ended.set()
 
 
 @dataclass(frozen=True)
@@ -129,9 +142,9 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
     Checkpoints stay while another run of the same job uses them; that run removes them.
     """
     keys = list(store.objects.list(f"jobs/{name}"))
-    with Lease(store.objects, []) as now:
-        if checkpoints_of(digest) not in leased(store.objects, now.renewed):
-            keys += store.objects.list(checkpoints_of(digest))
+    uses, now = store.objects.stats(store.objects.list(_uses_of(digest))), store_time(store.objects)
+    if not any(use is not None and now - use.modified < DAYS * DAY for use in uses.values()):
+        keys += [*uses, *store.objects.list(checkpoints_of(digest))]
     for key in keys:
         if not key.endswith("/job.json"):
             remove_record(store.objects, key)
@@ -140,6 +153,24 @@ def remove_remains(store: ArtifactStore, name: str, digest: str) -> None:
 def checkpoints_of(digest: str) -> str:
     """The folder of a job's checkpoints."""
     return f"scratch/checkpoints/{digest}"
+
+
+def _uses_of(digest: str) -> str:
+    return f"scratch/uses/{digest}"
+
+
+@contextmanager
+def using_checkpoints(store: ArtifactStore, name: str, digest: str) -> Iterator[None]:
+    """In this context no other run of the same job removes its checkpoints; the record of a killed one counts a week.
+
+    A launcher that starts again has the same `name` of its job, and so the same record.
+    """
+    key = f"{_uses_of(digest)}/{name}.json"
+    create_record(store.objects, key, author())
+    try:
+        yield
+    finally:
+        remove_record(store.objects, key)
 
 
 def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], directory: Path) -> None:

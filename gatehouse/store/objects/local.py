@@ -123,12 +123,17 @@ class LocalObjects:
         return {key: self.stat(key) for key in keys}
 
     def renew(self, key: str) -> bool:
-        """Set the time of `key` to now."""
-        with self._alone():
+        """Set the time of `key` to now; a file of another user is replaced by a copy."""
+        path = self.root / key
+        with self._creating(key) as temporary, self._alone():
             try:
-                os.utime(self.root / key)
+                os.utime(path)
             except FileNotFoundError:
                 return False
+            except PermissionError:
+                shutil.copyfile(path, temporary)
+                os.chmod(temporary, 0o444)
+                os.replace(temporary, path)
         return True
 
     def delete(self, key: str, generation: str) -> bool:

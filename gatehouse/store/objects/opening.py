@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from gatehouse.errors import ConfigurationError, StoreError
-from gatehouse.runtime.redaction import names_password, require_encoded
+from gatehouse.runtime.redaction import holds_secret, require_encoded
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.objects.local import LocalObjects
 
@@ -25,7 +25,7 @@ def address_problem(address: str) -> str:
     if not separator:
         almost = re.match(r"[a-z][a-z0-9]+:|(?:file|gs|s3)//", text)
         return f"{_FORM}, found {almost[0]}" if almost else ""
-    if names_password(text):
+    if holds_secret(text):
         return f"{_FORM}, found one with a password: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY instead"
     if scheme not in STORES:
         return f"{_FORM}, found {scheme}://"

@@ -56,8 +56,7 @@ class S3Bucket:
 
     An object's metadata has a mark of its writer and the digest of its bytes. The mark serves as the generation,
     because S3 itself does not distinguish two objects with the same bytes written in the same second. S3 cannot delete
-    by generation: the generation is compared just before, and between the two steps only the writer's lease protects
-    its key.
+    by generation: the generation is compared just before.
     """
 
     def __init__(self, address: str) -> None:

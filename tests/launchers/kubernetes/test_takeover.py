@@ -1,10 +1,14 @@
 """A launcher that starts again: it finds its job or the job's result, and leaves alone what belongs to another."""
 
 import json
+import os
 import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from gatehouse.launchers.kubernetes import transfer
 from gatehouse.launchers.launcher import LOCATION, WEIGHTS, ClusterError, TrainingJob
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
@@ -59,6 +63,20 @@ def test_a_run_that_is_published_leaves_the_checkpoints_of_another_run_of_the_sa
         assert len(kept) == 1
         second.forget(job)
         assert checkpoints() == []
+
+
+def test_the_inputs_of_a_job_stay_young_while_it_runs(
+    store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "DAY", 0.01)
+    with transfer.uploaded_inputs(store, job.directory) as inputs:
+        blobs = [Path(store.address) / entry.blob for entry in inputs]
+        for blob in blobs:
+            os.utime(blob, (0, 0))
+        deadline = time.monotonic() + 60
+        while not all(blob.stat().st_mtime for blob in blobs):
+            assert blobs and time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_result_whose_launcher_was_killed_before_it_was_published_is_not_trained_again(
