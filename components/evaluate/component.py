@@ -43,6 +43,7 @@ def evaluate(
     positive: str = "",
     classes: list = [],
     threshold: float = 0.5,
+    champion_threshold: float = 0.5,
     slices: list = [],
     group: str = "",
     weights: str = "",
@@ -77,8 +78,10 @@ def evaluate(
             score with champion_scores.
         baseline_score: The same of the baseline; empty for none: then it is a constant.
         positive: The positive one of two classes with names.
-        classes: The classes in the order of lists of probabilities; empty for those that occur, sorted.
-        threshold: The second of two classes is predicted from this probability on.
+        classes: The classes in the order of lists of probabilities; empty for those that occur, sorted. Texts that are
+            numbers need it, as they have two orders.
+        threshold: The second of two classes is predicted from this probability on, by the candidate's scores.
+        champion_threshold: The same of the champion's.
         slices: Columns for whose values metrics are also computed, and judged where the policy says so.
         group: Column of rows that are not independent, which the bootstrap draws together; for a ranking the rows that
             are ranked together.
@@ -125,14 +128,16 @@ def evaluate(
             raise ConfigurationError("evaluate: expected a model of train, or scores, found neither.")
         candidate = run.take("model", model, "models")
         judged = {"model": candidate, "split": run.take("split", split, "splits") or run.origin(candidate, "split")}
+        floor = champion.metadata.get("floor", "") if champion else ""
         if model_name:
             wanted = {"model_name": model_name, "candidate": candidate, "policy": applied}
-            present_champion = run.run(resolve, **wanted).champion
+            resolved = run.run(resolve, **wanted)
+            present_champion, floor = resolved.champion, resolved.floor
         judged["validation"] = run.take("validation", validation, "validations")
         judged["leakage"] = run.take("leakage", leakage, "leakage")
         judged["integration"] = run.take("integration", integration, "integrations")
         judged["split_checks"] = split.metadata.get("split_checks", "") if split else ""
-        result = run.run(judge, **judged, champion=present_champion, policy=applied, spec=measured)
+        result = run.run(judge, **judged, champion=present_champion, floor=floor, policy=applied, spec=measured)
         warnings = list(result.warnings)
     present(result, run.store, metrics, curves, report, summary)
     run.label(result.evaluation, metrics, curves, report, summary)

@@ -47,6 +47,7 @@ def resolve(
     if files and not result.champion:
         Path(model.path).mkdir(parents=True, exist_ok=True)
     facts = {"model_name": model_name, "version": str(result.version), "registered": result.registered}
+    facts |= {"floor": result.floor}
     task.give(model, result.champion, facts, tables=files)
     for output, reference in ((training_set, result.training_set), (split, result.split)):
         task.give(output, reference)

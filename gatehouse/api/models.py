@@ -26,11 +26,12 @@ class Version:
     """A registered version, NAME:2: its metrics on the test part, with intervals in `numbers`, and how it was trained.
 
     `status` is its highest alias, `candidate`, `replaced`, `rolled back` or `archived`; `, erased` is added where its
-    files are. `judged_against` is the champion of its last verdict.
+    files are. `judged_against` is the champion of its last verdict, and `verdict_digest` is what an approval names.
     """
 
     version: str
     status: str
+    aliases: tuple[str, ...]
     registered: datetime | None
     metrics: Mapping[str, float]
     judged_against: str
@@ -41,6 +42,7 @@ class Version:
     number: int = field(repr=False)
     evaluation: str = field(repr=False)
     verdict: str = field(repr=False)
+    verdict_digest: str = field(repr=False)
     numbers: tuple[Number, ...] = field(repr=False)
     settings: Mapping[str, Any] = field(repr=False)
     made_from: tuple[str, ...] = field(repr=False)
@@ -76,6 +78,7 @@ def versions(
                     name=model,
                     number=version.version,
                     status=state.stage_of(version) + erased,
+                    aliases=state.aliases_of(version.version),
                     registered=datetime.fromisoformat(str(at)) if at else None,
                     by=str(provenance_of(store, version.model).get("by", "")),
                     model=version.model,
@@ -83,6 +86,7 @@ def versions(
                     metrics={number.name: number.value for number in numbers},
                     judged_against=(last[1].champion if last else "") or "no champion",
                     verdict=last[1].summary if last else "",
+                    verdict_digest=last[1].short if last else "",
                     tags=dict(version.tags),
                     numbers=numbers,
                     settings={} if erased else dict(leaves(settings_of(store, version.model))),
@@ -131,10 +135,15 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
     return ledger.model_name, promote(PromoteRequest.model_validate(body | details), store)
 
 
-def sign(store: ArtifactStore, text: str, action: str, reason: str, by: str = "") -> tuple[str, ApproveResult]:
-    """Approve or reject the last verdict on a version, by default the one in staging; its model, and the signature."""
+def sign(
+    store: ArtifactStore, text: str, action: str, reason: str, digest: str, by: str = ""
+) -> tuple[str, ApproveResult]:
+    """Approve or reject the verdict of a digest, the last on a version, by default the one in staging.
+
+    Returns the name of its model, and the signature.
+    """
     ledger, number = named(store, text)
-    return ledger.model_name, approve(store, ledger.model_name, number, action, reason, by)
+    return ledger.model_name, approve(store, ledger.model_name, number, action, reason, digest, by)
 
 
 def register(store: ArtifactStore, name: str, evaluation: str, project: Project | None, by: str) -> RegisterResult:

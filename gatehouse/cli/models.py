@@ -28,7 +28,7 @@ from gatehouse.registry.approval import exempt
 from gatehouse.registry.card import model_card
 from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, model_names
 from gatehouse.registry.naming import named
-from gatehouse.registry.policy_trial import tried
+from gatehouse.registry.policy_trial import effective_policy, tried
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
 
@@ -37,6 +37,7 @@ gate = typer.Typer(no_args_is_help=True)
 _HOW = "NAME, NAME:2 or NAME@champion; without the name where there is one model"
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=f"{_HOW}.")]
 VersionArgument = Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")]
+VerdictOption = Annotated[str, typer.Option(help="Digest of the verdict that you read; `models show NAME:2` has it.")]
 _ALIAS = re.compile(r"([a-z][a-z0-9-]*)@(\w+)")
 
 
@@ -77,9 +78,11 @@ def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: Json
     facts: dict[str, Any] = {
         "version": f"{name}:{target.number}",
         "status": version.status,
+        "aliases": version.aliases,
         "registered": version.registered,
     }
-    facts |= {"by": version.by, "verdict": version.verdict, "judged against": version.judged_against}
+    facts |= {"by": version.by, "verdict": version.verdict, "digest of the verdict": version.verdict_digest}
+    facts |= {"judged against": version.judged_against}
     facts |= {"test set": uses, "model": version.model, "evaluation": version.evaluation, "tags": version.tags}
     show(version, as_json, view=facts | {"metrics": numbers, "made from": version.made_from})
 
@@ -97,15 +100,19 @@ def promote_version(
 
 
 @app.command("approve")
-def approve_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+def approve_version(
+    model: ModelArgument = "", verdict: VerdictOption = "", reason: ReasonOption = "", store: StoreOption = ""
+) -> None:
     """Sign the last verdict on a version (default: the one in staging), so that it may be promoted for some days."""
-    _sign(store, model, "approve", reason)
+    _sign(store, model, "approve", reason, verdict)
 
 
 @app.command("reject")
-def reject_version(model: ModelArgument = "", reason: ReasonOption = "", store: StoreOption = "") -> None:
+def reject_version(
+    model: ModelArgument = "", verdict: VerdictOption = "", reason: ReasonOption = "", store: StoreOption = ""
+) -> None:
     """Sign that a version (default: the one in staging) may not be promoted, whatever the gate said."""
-    _sign(store, model, "reject", reason)
+    _sign(store, model, "reject", reason, verdict)
 
 
 @app.command("exempt")
@@ -127,9 +134,9 @@ def exempt_candidate(
     typer.echo(f"Run the training pipeline again: it registers the candidate of {name} with it.")
 
 
-def _sign(store: str, model: str, action: str, reason: str) -> None:
+def _sign(store: str, model: str, action: str, reason: str, verdict: str) -> None:
     opened = open_store(store)
-    name, result = models.sign(opened, model, action, reason)
+    name, result = models.sign(opened, model, action, reason, verdict)
     typer.echo(f"{name}:{result.version} is {result.decision} by {result.by}; verdict sha256-{result.verdict[:12]}")
     champions = Ledger(opened, name).state().champions
     if champions[-1:] == (result.version,):
@@ -332,10 +339,31 @@ def try_policy(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a policy would have said of every earlier candidate, from their evaluations; no model is run."""
-    problems: list[str] = []
-    text = read_text(policy, str(policy), problems)
-    gate_policy = None if text is None else load_model(str(policy), text, GatePolicy, problems)
-    if gate_policy is None:
-        raise ConfigurationError("\n".join(problems))
     opened = open_store(store)
-    show(tried(opened, gate_policy, named(opened, on)), as_json, empty="No candidate of this name was judged.")
+    trials = tried(opened, _policy_in(policy), named(opened, on))
+    show(trials, as_json, empty="No candidate of this name was judged.")
+
+
+@gate.command("policy")
+def show_policy(
+    policy: Annotated[Path, typer.Argument(help="The policy, as YAML.")] = Path("policy.yaml"),
+    on: Annotated[str, typer.Option(help="NAME for its last candidate, or NAME:2; default: the only model.")] = "",
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show a policy with all defaults, and what each rule can still refuse on the rows of a judged candidate."""
+    opened = open_store(store)
+    judged = named(opened, on) if on or model_names(opened) else None
+    result = effective_policy(opened, _policy_in(policy), judged)
+    nothing = "no candidate was judged: the null settings have the defaults of the task"
+    view = {"on the rows of": result.evaluation or nothing, "asks nothing": ", ".join(result.off)}
+    show(result, as_json, view=view | {"warnings": result.warnings, "rules": result.rules, "settings": result.settings})
+
+
+def _policy_in(path: Path) -> GatePolicy:
+    problems: list[str] = []
+    text = read_text(path, str(path), problems)
+    policy = None if text is None else load_model(str(path), text, GatePolicy, problems)
+    if policy is None:
+        raise ConfigurationError("\n".join(problems))
+    return policy

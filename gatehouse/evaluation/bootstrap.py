@@ -66,7 +66,7 @@ class Units:
 
     @classmethod
     def of_split(cls, part: Part, columns: Sequence[str]) -> "Units":
-        """The default units: rows that a split keeps together, which have the same values in these columns.
+        """The default units: rows of the same group or entity, which have the same values in these columns.
 
         For a ranking each group; without columns each row.
         """
@@ -85,6 +85,10 @@ class Units:
     def _named(cls, name: str, numbers: Array) -> "Units":
         distinct, of_row = np.unique(numbers, return_inverse=True)
         return cls(name, len(distinct), of_row)
+
+    def __str__(self) -> str:
+        kind = f"{self.name}s" if self.name in ("row", "group", *SPANS) else f"values of {self.name}"
+        return f"{self.number:,} {kind}"
 
     def among(self, rows: Array) -> int:
         """Number of units that rows, given by their numbers, shape (some,), belong to."""

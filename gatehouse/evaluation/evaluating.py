@@ -10,8 +10,8 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws, on_shuffled
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
-    NONE_REFUSES,
     NOT_TRIED,
+    Comparison,
     Cost,
     DataCheck,
     Evidence,
@@ -22,6 +22,7 @@ from gatehouse.evaluation.gate import (
     Rule,
     Suite,
     applied_rules,
+    kept_without_features,
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, Fairness
@@ -38,7 +39,7 @@ from gatehouse.store.identity import identity_of
 from gatehouse.store.manifest import Manifest
 from gatehouse.store.store import ArtifactStore
 
-CANDIDATE, CHAMPION, BASELINE, CONSTANT = "candidate", "champion", "baseline", "constant"
+CANDIDATE, CHAMPION, FLOOR, BASELINE, CONSTANT = "candidate", "champion", "floor", "baseline", "constant"
 POINTS = 200
 Curves = dict[str, list[list[float]]]
 
@@ -78,6 +79,7 @@ class Measured:
     rules: tuple[Rule, ...]
     unused: tuple[str, ...]
     unbounded: tuple[str, ...]
+    lax: tuple[str, ...]
 
     @property
     def verdict(self) -> Outcome:
@@ -90,11 +92,10 @@ class Measured:
         broken = [str(rule) for rule in self.rules if rule.warns]
         seen = self.evidence.seen
         removed = [f"seen rows: {seen}"] if seen and seen.left < seen.of else []
-        blunt = [] if any(rule.severity == "refuse" for rule in self.rules) else [f"rules: {NONE_REFUSES}"]
         free = [f"fairness {name}: the column is protected, and no rule of the policy looks" for name in self.unbounded]
         return (
             *broken,
-            *blunt,
+            *self.lax,
             *removed,
             *free,
             *(f"integration: {warning}" for warning in self.evidence.integration.warnings),
@@ -137,19 +138,13 @@ class Evaluation:
             for role, read in predictions.items()
         }
         uncertainty, drawn = uncertainty_of(measures, labels, predictions, units, spec)
-        comparisons = {}
-        if CHAMPION in metrics:
-            comparisons = {
-                name: compared(
-                    metric_named(name),
-                    metrics[CANDIDATE][name],
-                    metrics[CHAMPION][name],
-                    (drawn[CANDIDATE][name], drawn[CHAMPION][name]),
-                    confidence,
-                    units.number,
-                )
-                for name in metrics[CANDIDATE]
-            }
+
+        def with_other(role: str, name: str) -> Comparison:
+            draws = (drawn[CANDIDATE][name], drawn[role][name])
+            values = (metrics[CANDIDATE][name], metrics[role][name])
+            return compared(metric_named(name), *values, draws, confidence, units.number)
+
+        comparisons = {name: with_other(CHAMPION, name) for name in metrics[CANDIDATE] if CHAMPION in metrics}
         guessing = None
         if policy.better_than_guessing is not None:
             # The candidate against its own predictions of other rows, in the metric that models are compared in.
@@ -189,6 +184,8 @@ class Evaluation:
             origins=self.facts.origins,
             integration=self.facts.integration,
             counted=counted,
+            floor=with_other(FLOOR, by) if FLOOR in metrics else None,
+            constant=metrics.get(CONSTANT, metrics[BASELINE]),
         )
         rules = applied_rules(policy, evidence)
         return Measured(
@@ -200,13 +197,14 @@ class Evaluation:
             rules=rules,
             unused=policy.unused(tuple(rule.name for rule in rules)),
             unbounded=tuple(measured.column for measured in fairness if not policy.fairness.get(measured.column)),
+            lax=tuple(kept_without_features(policy, evidence)),
         )
 
     def published(self, store: ArtifactStore) -> EvaluateResult:
         """Publish what was measured, with the verdict."""
         measured = self.measured()
         resolved, evidence, bins = self.policy.resolved(self.profile), measured.evidence, self.spec.calibration_bins
-        shown = {role: read for role, read in self.predictions.items() if role != CONSTANT}
+        shown = {role: read for role, read in self.predictions.items() if role not in (CONSTANT, FLOOR)}
         unchecked = [f"{check.name}: {text}" for check in self.facts.checks for text in check.warnings]
         facts, seen, origins = self.facts, self.facts.seen, self.facts.origins
         verdict = {
@@ -214,6 +212,7 @@ class Evaluation:
             "rules": [asdict(rule) for rule in measured.rules],
             "guessing": asdict(evidence.guessing) if evidence.guessing else None,
             "comparison": asdict(evidence.comparison) if evidence.comparison else None,
+            "floor": asdict(evidence.floor) if evidence.floor else None,
             "comparisons": {
                 metric: asdict(comparison) | {"smallest_shown": comparison.smallest_shown(resolved.champion.confidence)}
                 for metric, comparison in evidence.comparisons.items()
@@ -262,7 +261,7 @@ class Evaluation:
             metrics=measured.metrics[CANDIDATE],
             champion_metrics=measured.metrics.get(CHAMPION, {}),
             baseline_metrics=measured.metrics[BASELINE],
-            summary="; ".join(map(str, measured.fairness)),
+            summary="; ".join([f"intervals from draws of {self.units}", *map(str, measured.fairness)]),
             transient=bool((seen and seen.transient) or (origins and origins.transient)),
         )
 

@@ -13,7 +13,16 @@ from typing import Any, Literal
 
 from gatehouse.data.splitting.spec import SEEN_BEFORE
 from gatehouse.evaluation.group_measures import GROUP_MEASURES, Fairness
-from gatehouse.evaluation.spec import NOT_CHECKED, ONLINE, GatePolicy, begins_with, own_rule_name
+from gatehouse.evaluation.spec import (
+    LEAST_TEST_GROUPS,
+    LEAST_TEST_ROWS,
+    NOT_CHECKED,
+    ONLINE,
+    GatePolicy,
+    begins_with,
+    own_rule_name,
+    tolerated,
+)
 from gatehouse.metrics.arithmetic import holm
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.store.builder_code import BuilderError, named_object
@@ -25,7 +34,6 @@ _AS_GOOD = 0.02
 epoch with other validation rows."""
 LEAST_UNITS = 20
 UNSEEN, ENOUGH = "unseen rows", "test rows"
-NONE_REFUSES = "every rule of the policy has severity: warn, so every candidate passes"
 DATA_CHECKS = ("validation", "leakage", "split_checks")
 Outcome = Literal["pass", "refused", "inconclusive"]
 Metrics = Mapping[str, float]
@@ -212,6 +220,8 @@ class Evidence:
 
     Attributes:
         slices_requested: Whether the policy itself states limits on slices; then at least one slice must be judged.
+        floor: The comparison with the best champion so far, if that is not the champion.
+        constant: Metrics of a model that uses no feature.
     """
 
     model: Manifest
@@ -230,6 +240,35 @@ class Evidence:
     origins: Origins | None = None
     integration: Suite = NOT_TRIED
     counted: RowCounts | None = None
+    floor: Comparison | None = None
+    constant: Metrics = field(default_factory=dict)
+
+    @property
+    def equals_champion(self) -> bool:
+        """Whether candidate and champion have the same value of every metric, on all rows and on each draw."""
+        bounds = [(entry.worse_by, entry.best_bound, entry.worst_bound) for entry in self.comparisons.values()]
+        return bool(bounds) and not any(any(numbers) for numbers in bounds)
+
+    @property
+    def without_features(self) -> "Evidence":
+        """The same of a model that uses no feature, as far as numbers of all rows say."""
+        constant = self.constant
+
+        def point(comparison: Comparison, other: float) -> Comparison:
+            value = constant.get(comparison.metric, math.nan)
+            worse = metric_named(comparison.metric).worse_by(value, other)
+            return Comparison(comparison.metric, value, other, worse, worst_bound=worse, best_bound=worse)
+
+        guess = self.guessing
+        return replace(
+            self,
+            candidate=constant,
+            comparison=self.comparison and point(self.comparison, self.comparison.champion),
+            floor=self.floor and point(self.floor, self.floor.champion),
+            comparisons={name: point(entry, entry.champion) for name, entry in self.comparisons.items()},
+            guessing=guess and point(guess, constant.get(guess.metric, math.nan)),
+            slice_comparisons={},
+        )
 
 
 def _bars(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
@@ -285,29 +324,28 @@ def _leakage_alarm(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
 
 
 def _champion(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
-    """The candidate is not inferior to the champion, and better if the policy asks for that."""
-    rule, comparison = policy.champion, evidence.comparison
-    if comparison is None:
-        return
-    candidate_score, champion_score = figure(comparison.candidate), figure(comparison.champion)
-    tolerated, confidence = rule.tolerated(comparison.champion), f"{rule.confidence:.0%} confidence"
-    smallest = comparison.smallest_shown(rule.confidence)
-    blind = comparison.best_bound <= tolerated < comparison.worst_bound and tolerated < smallest
-    remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
-    remark = comparison.few_units or remark
-    yield Rule(
-        f"champion {comparison.metric}",
-        f"not worse than the champion's {champion_score} by more than {tolerated:.3g} with {confidence}",
-        f"{candidate_score}, at worst {side_of(comparison.worst_bound)}{remark}",
-        comparison.worst_bound <= tolerated and not comparison.too_few,
-        inconclusive=blind or comparison.too_few,
-    )
-    if rule.min_improvement is not None:
+    """The candidate is not inferior to the champion, and to the best champion so far, and not equal to the champion."""
+    rule, confidence = policy.champion, f"{policy.champion.confidence:.0%} confidence"
+    for name, comparison in (("champion", evidence.comparison), ("floor", evidence.floor)):
+        if comparison is None:
+            continue
+        limit, smallest = tolerated(rule.tolerance, comparison.champion), comparison.smallest_shown(rule.confidence)
+        blind = comparison.best_bound <= limit < comparison.worst_bound and limit < smallest
+        remark = f"; the smallest regression that these test rows can show is {smallest:.3g}" if blind else ""
+        remark = comparison.few_units or remark
+        other = f"the {'champion' if name == 'champion' else 'best champion so far'}'s {figure(comparison.champion)}"
+        bound = f"not worse than {other} by more than {limit:.3g}"
+        if limit < 0:
+            bound = f"better than {other} by at least {-limit:.3g}"
+        value, holds = f"at worst {side_of(comparison.worst_bound)}{remark}", comparison.worst_bound <= limit
+        if equal := name == "champion" and evidence.equals_champion:
+            value = "equal in every metric on every draw, so there is nothing to replace"
         yield Rule(
-            f"improvement {comparison.metric}",
-            f"better than the champion's {champion_score} by at least {rule.min_improvement:g}",
-            f"{candidate_score}, {side_of(comparison.worse_by)}",
-            -comparison.worse_by >= rule.min_improvement,
+            f"{name} {comparison.metric}",
+            f"{bound} with {confidence}",
+            f"{figure(comparison.candidate)}, {value}",
+            holds and not comparison.too_few and not equal,
+            inconclusive=not equal and (blind or comparison.too_few),
         )
 
 
@@ -342,13 +380,14 @@ def _regressions(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     tested = {name: comparison for name, comparison in comparisons.items() if not comparison.too_few}
     p_values = []
     for comparison in tested.values():
-        beyond = comparison.worse_by - rule.relative_tolerance * abs(comparison.champion)
+        beyond = comparison.worse_by - tolerated(rule.tolerance, comparison.champion)
         if comparison.standard_error > 0:  # The normal approximation of the bootstrap.
             p_values.append(1 - NormalDist().cdf(beyond / comparison.standard_error))
         else:
             p_values.append(1.0 if beyond <= 0 else 0.0)
     adjusted = holm(p_values)
-    expected = f"not shown to be worse than the champion by more than {rule.relative_tolerance:.3g} of its value"
+    limit = f"{rule.tolerance} of its value" if isinstance(rule.tolerance, str) else f"{rule.tolerance:.3g}"
+    expected = f"not shown to be worse than the champion by more than {limit}"
     shown = {
         name: comparison
         for (name, comparison), p_value in zip(tested.items(), adjusted, strict=True)
@@ -418,19 +457,17 @@ def _unseen(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     if seen.unread:
         yield Rule(UNSEEN, expected, "; ".join(seen.unread), False)
         return
-    enough = seen.left >= policy.least_unseen_rows and not seen.lacking
     if any(seen.rows.values()):
-        expected = f"at least {policy.least_unseen_rows:,} test rows that no model was fitted on"
-    yield Rule(UNSEEN, expected, str(seen), enough or seen.left == seen.of, inconclusive=not enough)
+        expected = "test rows that no model was fitted on"
+    yield Rule(UNSEEN, expected, str(seen), not seen.lacking, inconclusive=bool(seen.lacking))
 
 
 def _enough_rows(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
     """Enough rows were measured and, for classes, enough of them outside of the most frequent class."""
     if (counted := evidence.counted) is None:
         return
-    needed = [(policy.least_test_rows, counted.units, "test rows")]
-    if counted.groups:
-        needed = [(policy.least_test_groups, counted.units, "groups of test rows")]
+    least = policy.least_test_rows or (LEAST_TEST_GROUPS if counted.groups else LEAST_TEST_ROWS)
+    needed = [(least, counted.units, "groups of test rows" if counted.groups else "test rows")]
     if counted.rarer is not None:
         needed.append((policy.least_rarer_rows, counted.rarer, "rows outside of the most frequent class"))
     enough = all(rows >= least for least, rows, _ in needed)
@@ -519,6 +556,8 @@ def _integration(policy: GatePolicy, evidence: Evidence) -> Iterator[Rule]:
 
 _ON_ROWS = (_bars, _baseline, _guessing, _leakage_alarm, _champion, _slices, _regressions, _fairness)
 """The rules that depend on measurements on the test rows."""
+_ON_SKILL = (_bars, _baseline, _guessing, _champion, _regressions)
+"""Those by which a model must show that it predicts; slices and fairness are not measured of a constant."""
 _ON_FACTS = (_data_checks, _cost, _drift, _enough_rows, _integration, _lineage, _training_age, _unseen)
 
 
@@ -539,6 +578,25 @@ def applied_rules(policy: GatePolicy, evidence: Evidence) -> tuple[Rule, ...]:
     if any(rule.name in (UNSEEN, ENOUGH) and rule.refuses and rule.inconclusive for rule in on_facts):
         on_rows = [replace(rule, inconclusive=not rule.holds) for rule in on_rows]
     return (*on_rows, *on_facts)
+
+
+def skill_rules(policy: GatePolicy, evidence: Evidence) -> list[Rule]:
+    """The rules by which a model must show that it predicts, applied to one that uses no feature.
+
+    Slices and fairness are not measured of such a model, and rules of a project's own may refuse anything.
+    """
+    rules = (rule for applied in _ON_SKILL for rule in applied(policy, evidence.without_features))
+    return [replace(rule, **dict(policy.terms_of(rule.name))) for rule in rules]
+
+
+def kept_without_features(policy: GatePolicy, evidence: Evidence) -> Iterator[str]:
+    """Warnings about a resolved policy that would let a model pass that uses no feature, or a rule that would."""
+    rules = skill_rules(policy, evidence)
+    if not policy.own_rules and not any(rule.refuses for rule in rules):
+        yield "policy: a model that uses no feature would pass too, as no rule on what is measured refuses it"
+    for rule in rules:
+        if rule.name.startswith("champion ") and rule.holds:
+            yield f"{rule.name}: a model that uses no feature would pass this rule too, at {rule.observed}"
 
 
 def _own(name: str, settings: Mapping[str, Any], evidence: Evidence) -> Iterator[Rule]:

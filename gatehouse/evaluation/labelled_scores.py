@@ -1,5 +1,6 @@
 """Reads labels and scores from tables of any origin: numbers, classes by name, one column for each class or a list."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -36,7 +37,14 @@ def named_classes(spec: LabelSpec, table: pa.Table, scored: Mapping[str, tuple[p
                 names |= {name.removeprefix(f"{score}_") for name in columns}
             elif not pa.types.is_nested(kind := rows[score].type) and not pa.types.is_floating(kind):
                 names |= {*_texts(rows[score], f"score: {score}")}  # A class that a model made up is never right.
-        return tuple(sorted(names, key=_order))
+        by_text, by_value = sorted(names), sorted(names, key=_order)
+        kinds = [rows[score].type for rows, score in scored.values() if score in rows.column_names]
+        if _is_text(column.type) and by_text != by_value and any(map(pa.types.is_nested, kinds)):
+            raise ConfigurationError(
+                f"label: {spec.label}: expected the order of the probabilities in `classes`, as its texts have two: "
+                f"{_some(by_text)} as scikit-learn sorts texts, and {_some(by_value)} by value."
+            )
+        return tuple(by_value)
     positive = spec.positive or ("1" if names <= {"0", "1"} else "")
     others = sorted(names - {positive})
     if not positive or len(others) > 1 or (spec.positive and positive not in names):
@@ -86,8 +94,13 @@ def column_of(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
 
 
 def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *columns: str) -> None:
-    """Raise ConfigurationError unless the labels, and the other columns if both have them, are equal row by row."""
-    for name in (label, *({*columns} & {*rows.column_names} & {*table.column_names})):
+    """Raise ConfigurationError unless labels, keys, and the other columns if both have them, are equal row by row.
+
+    A key is a column of both tables, of whole numbers, texts or times, with another value in each row of the first.
+    """
+    common = {*rows.column_names} & {*table.column_names}
+    keys = {name for name in common if _is_key(table[name])}
+    for name in (label, *sorted({*columns} & common | keys)):
         try:
             is_same = rows[name].cast(table[name].type).equals(table[name])
         except (KeyError, pa.ArrowException):
@@ -98,6 +111,12 @@ def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *c
                 f"which shows it; found {len(rows):,} rows with {'other' if name in rows.column_names else 'no'} "
                 f"{name!r}. Put it there, sort both alike, or give them as a column of scores."
             )
+
+
+def _is_key(column: pa.ChunkedArray) -> bool:
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type) or pa.types.is_nested(column.type):
+        return False
+    return len(column) > 1 and pc.count_distinct(column, mode="all").as_py() == len(column)
 
 
 def numbers_of(column: pa.ChunkedArray, where: str) -> Array:
@@ -127,10 +146,18 @@ def _texts(column: pa.ChunkedArray, where: str) -> list[str]:
     return [str(value) for value in column.to_pylist()]
 
 
-def _order(name: str) -> tuple[bool, int, str]:
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _order(name: str) -> tuple[bool, float, str]:
     """Numbers first, by size."""
-    whole = name.lstrip("-").isdecimal()
-    return (not whole, int(name) if whole else 0, name)
+    try:
+        value = float(name)
+    except ValueError:
+        value = math.inf
+    return (not math.isfinite(value), value if math.isfinite(value) else 0.0, name)
 
 
 def _some(names: Sequence[str]) -> str:

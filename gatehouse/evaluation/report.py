@@ -10,7 +10,7 @@ from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
 from gatehouse.evaluation.result import EvaluateResult
-from gatehouse.evaluation.spec import SUITE_FILE, EvaluationSpec, GatePolicy, reasons_of
+from gatehouse.evaluation.spec import SUITE_FILE, EvaluationSpec, GatePolicy, reasons_of, tolerated
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
@@ -136,8 +136,8 @@ def _comparison(verdict: Json, policy: GatePolicy) -> dict[str, Any]:
     metric = metric_named(judged["metric"])
     sign = 1.0 if metric.better == "lower" else -1.0  # The chart shows candidate minus champion.
     low, high = sorted((sign * judged["worst_bound"], sign * judged["best_bound"]))
-    tolerated = policy.champion.tolerated(judged["champion"])
-    mark = "" if judged["worst_bound"] <= tolerated else "bad"
+    limit = tolerated(policy.champion.tolerance, judged["champion"])
+    mark = "" if judged["worst_bound"] <= limit else "bad"
     rows, marks = [], {}
     for index, (name, body) in enumerate(verdict.get("comparisons", {}).items()):
         other = metric_named(name)
@@ -152,7 +152,7 @@ def _comparison(verdict: Json, policy: GatePolicy) -> dict[str, Any]:
     return {
         "metric": metric,
         "dot": Dot("candidate − champion", sign * judged["worse_by"], low, high, mark=mark),
-        "markers": [("equal", 0.0), *([("limit", sign * tolerated)] if tolerated else [])],
+        "markers": [("equal", 0.0), *([("limit", sign * limit)] if limit else [])],
         "rows": rows,
         "marks": marks,
     }
@@ -250,7 +250,7 @@ def markdown(result: EvaluateResult) -> str:
     for metric in result.metrics:
         written = metric_named(metric).text
         lines.append(f"| {metric} | {' | '.join(written(values[metric]) for values in shown.values())} |")
-    return "\n".join([*lines, "", f"`{result.evaluation}`", ""])
+    return "\n".join([*lines, "", result.summary, "", f"`{result.evaluation}`", ""])
 
 
 def integration_page(store: ArtifactStore, reference: str) -> str:

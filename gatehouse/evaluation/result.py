@@ -12,7 +12,10 @@ from gatehouse.store.stage import StageModel
 
 
 class EvaluateResult(StageModel):
-    """The evaluation, its verdict with reasons and warnings, test metrics, and fairness in a line (`summary`)."""
+    """The evaluation, its verdict with reasons and warnings, and test metrics.
+
+    `summary` says in a line what was drawn for intervals, and fairness.
+    """
 
     evaluation: str
     verdict: Literal["pass", "refused", "inconclusive"]

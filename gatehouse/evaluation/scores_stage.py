@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gatehouse.evaluation.labelled_scores import LabelSpec
 
+_MOST_ROWS = 20_000_000
 UNCHECKED = "not checked, as predictions alone were given: unseen rows, lineage, training age, drift, cost, integration"
 
 
@@ -38,6 +39,7 @@ class EvaluateScoresRequest(StageModel):
     spec: EvaluationSpec = EvaluationSpec()
     policy: GatePolicy = GatePolicy()
     threshold: float = Field(0.5, ge=0.0, le=1.0, description="The second class is predicted from this probability on.")
+    champion_threshold: float = Field(0.5, ge=0.0, le=1.0, description="The same of the champion's scores.")
     champion: str = ""
     files: dict[str, tuple[str, int]] = Field(default_factory=dict)
 
@@ -72,7 +74,8 @@ def evaluate_tables(
     roles = {"champion": champion, "group": asked["group"], "weights": asked["weights"]}
     test_set, scores = publish_scores(store, asked["name"], rows, scored, labels, measured, **roles)
     request = {"test_set": test_set, "scores": scores, "spec": asked["spec"], "policy": asked["policy"]}
-    request |= {"threshold": asked["threshold"], "champion": champion, "files": dict(files)}
+    request |= {name: asked[name] for name in ("threshold", "champion_threshold")}
+    request |= {"champion": champion, "files": dict(files)}
     return evaluate_scores(checked("evaluate", EvaluateScoresRequest, request), store)
 
 
@@ -181,13 +184,19 @@ def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> Eva
                 f"weights: expected whole numbers from 0, how many rows each row stands for, found {weights.min():g} "
                 f"to {weights.max():g}. Scale and round them."
             )
+        if weights.sum() > _MOST_ROWS:
+            raise ConfigurationError(
+                f"weights: expected at most {_MOST_ROWS:,} in sum, as each row is measured so many times, found "
+                f"{weights.sum():,.0f}. Divide and round them."
+            )
         part = whole.take(np.repeat(whole.rows, weights.astype(np.int64)))
     read: dict[str, Predictions] = {}
     for role in scores.column_names:
         predicted = np.array(scores[role].to_pylist(), np.float64)
         require_usable(predicted, whole.rows, task, role, "the Dataset")
         scored = replace(task.read(predicted, groups).take(part.rows), groups=part.groups)
-        read[role] = scored if role == BASELINE else scored.decided(request.threshold)
+        threshold = request.champion_threshold if role == CHAMPION else request.threshold
+        read[role] = scored if role == BASELINE else scored.decided(threshold)
     constant = LinearModel.fit(facts["task"], part.table, part.labels, [], []).predict(part.table)
     if constant.ndim == 2:
         constant = np.pad(constant, ((0, 0), (0, len(part.classes) - constant.shape[1])))

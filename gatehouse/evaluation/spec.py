@@ -1,11 +1,13 @@
 """How a candidate is tried and measured, and the policy: what the gate demands of it."""
 
 import inspect
+import math
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, field_validator, model_validator
+from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
 from gatehouse.configuration.strict import Duration
 from gatehouse.errors import ConfigurationError, GatehouseError
@@ -24,11 +26,11 @@ ONLINE = "online features"
 """The check that online retrieval returns the features that the candidate was trained on."""
 Check = dict[str, str]
 """`check` (its name), `verdict` and `observed` of one check."""
-LEAST_TEST_ROWS = 100
-OF_METRICS = ("bar", "baseline", "champion", "guessing", "improvement", "slices")
+LEAST_TEST_ROWS, LEAST_TEST_GROUPS = 100, 20
+OF_METRICS = ("bar", "baseline", "champion", "floor", "guessing", "slices")
 """First words of rule names that continue with the name of a metric."""
 RULE_NAMES = (
-    *("bar", "baseline", "guessing", "leakage alarm", "champion", "improvement", "slices", "slice", "validation"),
+    *("bar", "baseline", "guessing", "leakage alarm", "champion", "floor", "slices", "slice", "validation"),
     *("leakage", "split checks", "warnings", "latency", "model size", "memory", "drift", "test rows", "fairness"),
     *("integration", "lineage", "regressions", "regression", "training age", "unseen rows"),
 )
@@ -58,8 +60,8 @@ class EvaluationSpec(Spec):
     resample_by: str = Field(
         "",
         description="What the bootstrap draws as a whole, because its rows are not independent: a column, or the "
-        "`day` or `week` of the decision; empty for the groups or entities that the split keeps together, else single "
-        "rows (for a ranking, groups).",
+        "`day` or `week` of the decision; empty for the groups that the split keeps together, or else the entities, "
+        "or single rows if each has its own (for a ranking, groups).",
     )
     protected: Unordered = Field(
         (),
@@ -143,43 +145,39 @@ class Bar(Spec):
         return self
 
 
+def _require_tolerance(value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if is_number or (isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?%", value)):
+        return value
+    raise ValueError(
+        f"expected a number in the metric's unit, or a share of the champion's value as 0.5%, found {value!r}"
+    )
+
+
+Tolerance = Annotated[float | str, BeforeValidator(_require_tolerance)]
+"""How much worse a value may be: in the metric's unit, or as a share of the other value, such as `0.5%`."""
+
+
+def tolerated(tolerance: float | str, champion: float) -> float:
+    """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
+    return float(tolerance[:-1]) / 100 * abs(champion) if isinstance(tolerance, str) else tolerance
+
+
 class ChampionRule(Spec):
     """How the candidate must compare with the champion on the same test rows.
 
-    Two conditions, both in the direction in which the metric is better. The candidate must not be inferior: the bound
-    of the paired bootstrap interval that is worst for it is not worse than the champion by more than is tolerated. And
-    it must be better by `min_improvement` on the test rows themselves; with 0 an equal model passes.
+    The candidate must not be inferior: the bound of the paired bootstrap interval that is worst for it is not worse
+    than the champion by more than is tolerated, in the direction in which the metric is better. The best champion so
+    far, the floor, is compared likewise. A candidate that equals the champion in every metric does not replace it.
     """
 
     metric: MetricName | None = Field(None, description="The metric that is compared; null for the task's objective.")
-    tolerance: float | None = Field(
-        None,
-        ge=0.0,
-        allow_inf_nan=False,
-        description="How much worse than the champion the candidate may be, in the metric's unit; null if "
-        "`relative_tolerance` is used.",
-    )
-    relative_tolerance: float = Field(
-        0.005, ge=0.0, allow_inf_nan=False, description="The same as a share of the champion's value."
+    tolerance: Tolerance = Field(
+        "0.5%",
+        description="How much worse than the champion the candidate may be: a number in the metric's unit, or a share "
+        "of the champion's value. Below 0 the candidate must be better by so much.",
     )
     confidence: float = Field(0.95, gt=0.5, lt=1.0, description="Confidence level of the one-sided bound.")
-    min_improvement: float | None = Field(
-        None,
-        ge=0.0,
-        allow_inf_nan=False,
-        description="Smallest improvement that is required; null if the candidate only must not be inferior.",
-    )
-
-    @model_validator(mode="after")
-    def _one_tolerance(self) -> "ChampionRule":
-        usual = type(self).model_fields["relative_tolerance"].default
-        if self.tolerance is not None and self.relative_tolerance != usual:
-            raise ValueError("expected tolerance or relative_tolerance, found both")
-        return self
-
-    def tolerated(self, champion: float) -> float:
-        """By how much a candidate may be worse than a champion of this value, in the metric's own unit."""
-        return self.relative_tolerance * abs(champion) if self.tolerance is None else self.tolerance
 
 
 class RegressionRule(Spec):
@@ -189,11 +187,8 @@ class RegressionRule(Spec):
     slices: bool = Field(
         True, description="Whether the metric of the comparison with the champion is also compared in each slice."
     )
-    relative_tolerance: float = Field(
-        0.005,
-        ge=0.0,
-        allow_inf_nan=False,
-        description="How much worse the candidate may be, as a share of the champion's value.",
+    tolerance: Tolerance = Field(
+        "0.5%", description="How much worse the candidate may be, in the unit of each metric or as a share."
     )
     confidence: float = Field(
         0.95, gt=0.5, lt=1.0, description="Confidence that a refusal by this rule is not due to chance."
@@ -258,25 +253,17 @@ class GatePolicy(Spec):
         default_factory=dict,
         description="Limits by protected column: the largest difference or error between groups, the smallest ratio.",
     )
-    least_test_rows: int = Field(
-        LEAST_TEST_ROWS,
+    least_test_rows: int | None = Field(
+        None,
         ge=1,
-        description="If the models are measured on fewer test rows than this, the verdict is inconclusive.",
-    )
-    least_test_groups: int = Field(
-        20, ge=1, description="For a ranking, in place of `least_test_rows`: the same for groups."
+        description="If the models are measured on fewer test rows than this (for a ranking, groups), the verdict is "
+        "inconclusive. Rows that a model was fitted on do not count. Null for 100 rows, or 20 groups.",
     )
     least_rarer_rows: int = Field(
         20,
         ge=1,
         description="For classes: if fewer test rows than this are outside of the most frequent class (for `binary`, "
         "in the rarer class), the verdict is inconclusive.",
-    )
-    least_unseen_rows: int = Field(
-        100,
-        ge=1,
-        description="Test rows that the candidate or the champion was fitted on are removed. If fewer rows than this "
-        "are left, the verdict is inconclusive.",
     )
     warnings: Literal["allow", "refuse"] = Field(
         "allow",

@@ -25,11 +25,13 @@ if TYPE_CHECKING:
 class EvaluateRequest(StageModel):
     """A candidate, the champion (empty for none), the split whose test part is judged on, measures and policy.
 
+    `floor` is the best champion so far, with which the candidate is compared too; empty if that is the champion.
     `validation`, `leakage`, `split_checks` and `integration` are references of checks, empty for those not made.
     """
 
     model: str
     champion: str = ""
+    floor: str = ""
     split: str
     validation: str = ""
     leakage: str = ""
@@ -68,7 +70,15 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     import pyarrow.parquet as pq
 
     from gatehouse.data.splitting.parts import divided_set, read_part
-    from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION, CONSTANT, CandidateFacts, Evaluation
+    from gatehouse.evaluation.evaluating import (
+        BASELINE,
+        CANDIDATE,
+        CHAMPION,
+        CONSTANT,
+        FLOOR,
+        CandidateFacts,
+        Evaluation,
+    )
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
@@ -90,7 +100,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     data = {"training_set": training_set, "split": request.split}
     learned = learned_parts(store.manifest(request.model).configuration)
     baseline = fit_baseline(BaselineRequest(split=request.split, task=task.name, parts=learned), store).baseline
-    models = {CANDIDATE: request.model, CHAMPION: request.champion}
+    models = {CANDIDATE: request.model, CHAMPION: request.champion, FLOOR: request.floor}
     part, seen = unseen_part(store, read_part(store, **data, name="test", task=task), **data, models=models, task=task)
     scored = models | {BASELINE: baseline, CONSTANT: baseline}
     predictions = {
@@ -105,7 +115,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             pq.write_table(part.table.slice(0, latency["batch"]["rows"]), workspace / "rows.parquet")
             measurement["memory_mb"] = measured_memory(store, request.model, workspace / "rows.parquet")
     number = store.append(f"measurements/{request.model}", measurement)
-    inputs = {"model": request.model, "champion": request.champion, "baseline": baseline}
+    inputs = {"model": request.model, "champion": request.champion, "floor": request.floor, "baseline": baseline}
     inputs |= data | {name: getattr(request, name) for name in (*DATA_CHECKS, "integration")}
     evaluation = Evaluation(
         name=Reference.parse(request.model).name,
@@ -130,14 +140,14 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
 
 
 def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", details: Mapping[str, Any]) -> "Units":
-    """The units of the bootstrap: those that the project names, or the rows that the split keeps together."""
+    """The units of the bootstrap: those that the project names, the groups of the split, or the entities."""
     from gatehouse.evaluation.bootstrap import Units
 
     if request.spec.resample_by:
         return Units.of(part, request.spec.resample_by, details.get("decision_time", ""))
     split = store.manifest(request.split).configuration
-    together = {"group": split.get("columns", ()), "entity": details.get("entity_keys", ())}
-    return Units.of_split(part, tuple(together.get(split.get("strategy", ""), ())))
+    together = split["columns"] if split.get("strategy") == "group" else details.get("entity_keys", ())
+    return Units.of_split(part, tuple(together))
 
 
 def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: Task) -> Predictions:

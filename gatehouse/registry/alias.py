@@ -11,6 +11,7 @@ import shutil
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,16 @@ class Resolver:
     def resolve(self, alias: str, at_most: float | None = None) -> Resolved:
         """The version that holds an alias, with its files verified.
 
-        If the copy is older than `at_most` seconds (None for any age), or there is none, the ledger is read first.
+        If the copy is older than `at_most` seconds (None for any age), the ledger is read first; if the store does not
+        answer, the last known answer stays, and `age` says how old it is. Without a copy the ledger must be read.
         Raises UnknownAliasError if no version holds it; StoreError, CorruptArtifactError if the ledger must be read, or
         altered files fetched again, and the store does not answer.
         """
-        if not self._copy or (at_most is not None and time.time() - self._copy["at"] > at_most):
+        if not self._copy:
             self.refresh()
+        elif at_most is not None and time.time() - self._copy["at"] > at_most:
+            with suppress(StoreError):
+                self.refresh()
         copy = self._copy
         holder = copy["aliases"].get(alias)
         if holder is None:

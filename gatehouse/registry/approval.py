@@ -4,6 +4,8 @@ An approval signs one verdict with a name and a reason; makers may be excluded. 
 break one rule; the ledger records who and why.
 """
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal
@@ -40,16 +42,19 @@ def approve(
     version: int,
     action: str,
     reason: str,
+    digest: str,
     by: str = "",
 ) -> ApproveResult:
     """Sign the last verdict on a version in the ledger, to allow or forbid its promotion.
 
-    `action` is `approve` or `reject`. Version 0 is the one in staging. `by` is the person; empty for who runs this.
+    `action` is `approve` or `reject`. Version 0 is the one in staging. `digest` is that of the verdict which the person
+    read, such as `sha256-3f9c…`, of at least 12 digits. `by` is the person; empty for who runs this.
 
-    Raises ApprovalError if there is no reason, no such version, or no verdict that passed; with `four_eyes` also if the
-    approver trained or submitted the model, or if it is not known who did.
+    Raises ApprovalError if there is no reason, no such version, no verdict that passed, or if the last verdict has
+    another digest; with `four_eyes` also if the approver trained or submitted the model, or if it is not known who did.
     """
     ledger, by, approves = Ledger(store, model_name), by or whoami(), action == "approve"
+    read = digest.removeprefix("sha256-")
     decision: Literal["approved", "rejected"] = "approved" if approves else "rejected"
     if action not in ("approve", "reject") or not reason.strip():
         raise ApprovalError(
@@ -66,6 +71,12 @@ def approve(
         if chosen.archived or not last[1].admits:
             status = "archived" if chosen.archived else f"{last[1].verdict}: {'; '.join(advised(last[1].reasons))}"
             raise ApprovalError(f"{model_name}:{number}: expected a last verdict of pass, found {status}.")
+        if not re.fullmatch(r"[0-9a-f]{12,64}", read) or not last[1].digest.startswith(read):
+            name = f"{model_name}:{chosen.version}"
+            raise ApprovalError(
+                f"{name}: expected the digest of its last verdict, which is signed, found {digest or 'none'}. "
+                f"Read the verdict with `gatehouse models show {name}`, and give its digest."
+            )
         return chosen, last[1]
 
     state = ledger.state()
@@ -81,14 +92,16 @@ def approve(
         require_other_eyes(store, ledger, signed, verdict, by)
 
     def decide(current: State) -> Record | None:
-        if judged(current, signed.version)[1] != verdict:
-            raise ApprovalError(
-                f"{model_name}:{signed.version} was judged again meanwhile. Read the new verdict first."
-            )
+        judged(current, signed.version)  # It may have been judged again meanwhile.
         return None if current.signature_on(verdict.digest) == signature else signature
 
     ledger.extend(decide, by)
     return ApproveResult(decision=decision, version=signed.version, verdict=verdict.digest, by=by, until=until)
+
+
+def approval_command(name: str, verdict: Verdict) -> str:
+    """The command that approves a verdict on a version, NAME:2."""
+    return f'`gatehouse models approve {name} --verdict {verdict.short} --reason "…"`'
 
 
 def require_approval(state: State, model_name: str, version: ModelVersion, verdict: Verdict, now: datetime) -> Approval:
@@ -106,7 +119,7 @@ def require_approval(state: State, model_name: str, version: ModelVersion, verdi
         return approval
     raise ApprovalError(
         f"{name}: expected an approval of the verdict of {verdict.evaluation}, found {present}. Approve it with "
-        f'`gatehouse models approve {name} --reason "…"`.'
+        f"{approval_command(name, verdict)}."
     )
 
 
@@ -126,11 +139,16 @@ def require_other_eyes(store: ArtifactStore, ledger: Ledger, version: ModelVersi
         raise ApprovalError(
             f"{name}: the policy requires four eyes, but the store does not record who trained {model}. Train it again."
         )
-    if by in trained | submitted:
+    if _person(by) in {_person(name) for name in trained | submitted}:
         raise ApprovalError(
             f"{name}: the policy requires four eyes: expected somebody who neither trained nor submitted it "
             f"({', '.join(sorted(trained | submitted))}), found {by}. Ask another person."
         )
+
+
+def _person(name: str) -> str:
+    """A name as it is compared: `Ann` and `ann ` are one person."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def standing(state: State, verdict: Verdict, now: datetime) -> str:
@@ -152,7 +170,7 @@ def _text(moment: datetime) -> str:
     return moment.strftime(_FORMAT)
 
 
-_COMPARING = {"champion", "improvement", "regression", "regressions"}
+_COMPARING = {"champion", "floor", "regression", "regressions"}
 """Prefixes of the rules that compare with the champion."""
 
 

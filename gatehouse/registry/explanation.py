@@ -21,7 +21,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import lineage_of
 
 NOT_STATED = "not stated"
-_VERSIONS = 12
 
 
 class IncompleteLineageError(GatehouseError):
@@ -59,7 +58,9 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     machine = {name: environment.get(name) for name in ("image", "machine", "hardware", "python")}
     machine["image"] = machine["image"] or "none: it ran outside of a container"
     machine |= {f"threads {name}": count for name, count in (environment.get("threads") or {}).items()}
-    machine |= dict(list((environment.get("distributions") or {}).items())[:_VERSIONS])
+    # What the environment lists always, and what the code of the training imports.
+    code_record = read_record(store.objects, f"code/{origin.get('code')}.json") or {}
+    machine |= dict(environment.get("distributions") or {}) | dict(code_record.get("distributions") or {})
     is_known = environment.get("hardware") and environment.get("python")
 
     seeds = [(name, value) for name, value in settings.items() if name.rpartition(".")[2] == "seed"]
@@ -203,6 +204,7 @@ class Explanation(StageModel):
     model: str
     evaluation: str
     verdict: str
+    verdict_digest: str
     tags: dict[str, str]
     numbers: tuple[Number, ...]
     answers: tuple[Answer, ...]
@@ -234,6 +236,7 @@ def explain(store: ArtifactStore, model: str) -> Explanation:
         model=version.model,
         evaluation=version.evaluation,
         verdict=last[1].summary if last else "",
+        verdict_digest=last[1].short if last else "",
         tags=dict(version.tags),
         numbers=numbers_of(store, version.evaluation),
         answers=seven_answers(store, version.model),
@@ -319,7 +322,11 @@ class Pair(StageModel):
 
 
 class Change(StageModel):
-    """A difference in `data`, `features`, `configuration`, `code` or `environment`; empty for a side that lacks it."""
+    """A difference in a part; empty for a side that lacks it.
+
+    Parts are `data`, `features`, `configuration`, `code` and `environment`; of models that something else trained also
+    their `files`, and what persons have `stated`.
+    """
 
     part: str
     name: str
@@ -387,6 +394,12 @@ def changes_between(store: ArtifactStore, first: str, second: str) -> Iterator[C
         yield Change.of("features", f"column {name}", *values)
     for change in changes(*(settings_of(store, model) for model in models)):
         yield Change.of("configuration", *change)
+    if any(store.manifest(model).details.get("external") for model in models):
+        manifests = (store.manifest(model) for model in models)
+        for change in changes(*({entry.path: f"sha256-{entry.sha256}" for entry in each.files} for each in manifests)):
+            yield Change.of("files", *change)
+        for change in changes(*(training_of(store, model).get("statements") or {} for model in models)):
+            yield Change.of("stated", *change)
     for change in code_changes(store, *(str(provenance_of(store, model).get("code", "")) for model in models)):
         yield Change.of("code", *change)
     for change in changes(*(training_of(store, model).get("environment") or {} for model in models)):

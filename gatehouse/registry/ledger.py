@@ -2,21 +2,23 @@
 
 A record is `<store>/registry/<model>/ledger/<n>.json`, n from 1 without gaps. It is decided on the state after all
 earlier records, and created under the next number; if another writer took that number first, it is decided again. So
-two writers never contradict each other, and a killed writer leaves no partial record.
+two writers never contradict each other, and a killed writer leaves no partial record. `heads/<n>-<digest>` beside them
+repeats the digest of each record, so that a last record which is gone, or is another one, is noticed.
 """
 
 import json
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gatehouse.errors import GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.records import author
+from gatehouse.store.records import author, whoami
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
@@ -70,7 +72,8 @@ class Exemption(_Entry):
 class Verdict(_Entry):
     """The gate's verdict on a subject, compared with `champion` (empty if there was none).
 
-    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break.
+    `exempted` lists the exemptions that were applied: rules that the candidate breaks and is allowed to break. `floor`
+    is the best champion so far, with which it was compared too; empty if that is `champion`.
     """
 
     subject: VerdictSubject
@@ -83,6 +86,8 @@ class Verdict(_Entry):
     approval_days: int = Field(7, description="How long an approval of it holds.")
     four_eyes: bool = Field(False, description="Who trained or submitted the candidate may not approve it.")
     kept_out: bool = Field(False, description="It is inconclusive, and the policy refuses what is.")
+    floor: str = ""
+    below: bool = Field(False, description="On the test rows it is worse than the floor, however little.")
 
     @property
     def admits(self) -> bool:
@@ -102,6 +107,11 @@ class Verdict(_Entry):
         Defaults are left out, so a new field with a default leaves old digests as they are. A default never changes.
         """
         return digest_of(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def short(self) -> str:
+        """The digest as a person gives it."""
+        return f"sha256-{self.digest[:12]}"
 
 
 class Approval(_Entry):
@@ -153,7 +163,9 @@ class ModelVersion:
     """One registered version; numbers run from 1 without gaps, and each model has at most one.
 
     `registered_at`, `staged_at` and `promoted_at` are the numbers of the last such records; 0 for never. A withdrawn
-    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted.
+    version was rolled back: a person can promote it again, with a reason. An archived one cannot be promoted. `floor`
+    is the best champion when it became champion itself, which is its own model if the gate did not measure it as worse,
+    or if a person took the decision.
     """
 
     version: int
@@ -165,6 +177,7 @@ class ModelVersion:
     promoted_at: int = 0
     withdrawn: bool = False
     archived: bool = False
+    floor: str = ""
     tags: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -227,6 +240,11 @@ class State:
         """The last verdict on a model under any policy with the number of its record, or None."""
         return next((entry for entry in reversed(self.verdicts) if entry[1].subject.model == model), None)
 
+    def rejected(self, verdict: Verdict) -> bool:
+        """Whether the last signature on a verdict rejects it."""
+        signature = self.signature_on(verdict.digest)
+        return signature is not None and signature.kind == "rejected"
+
     def signature_on(self, digest: str) -> Record | None:
         """The last approval or rejection of the verdict with this digest, or None."""
         signed = (
@@ -238,6 +256,17 @@ class State:
         """Identity of the newest champion that is not `model`; empty for none."""
         models = (self.versions[number - 1].model for number in reversed(self.champions))
         return next((champion for champion in models if champion != model), "")
+
+    def floor_other_than(self, model: str) -> str:
+        """Identity of the best champion so far if it is neither the champion to compare with nor `model`; else empty.
+
+        A version that a person rolled back or archived is no floor.
+        """
+        champion = self.version(self.champion)
+        best = self.version_of(champion.floor) if champion else None
+        if best is None or best.ended or best.model in (model, self.champion_other_than(model)):
+            return ""
+        return best.model
 
     def uses_before(self, number: int, subject: VerdictSubject) -> int:
         """How many other candidates were judged on the subject's test set before record `number`."""
@@ -261,6 +290,14 @@ class State:
         """
         last = self.verdict_on(subject)
         return last[1].champion if last and self.settled(*last) else self.champion_other_than(subject.model)
+
+    def expected_floor(self, subject: VerdictSubject) -> str:
+        """Identity of the floor that the subject's candidate is judged against, as `expected_champion`."""
+        last = self.verdict_on(subject)
+        if not last or not self.settled(*last):
+            return self.floor_other_than(subject.model)
+        floor = self.version_of(last[1].floor)
+        return floor.model if floor and not floor.ended else ""
 
 
 def fold(records: Iterable[Record], state: State | None = None) -> State:
@@ -315,8 +352,10 @@ def _apply(state: State, record: Record) -> State:
         if record.approval is None or record.approval.verdict not in digests:
             raise impossible(f"it signs no verdict on version {version.version}")
         bare = record.model_copy(update={"provenance": {}})
-        repeated = state.signature_on(record.approval.verdict) == bare
-        return state if repeated else replace(state, approvals=(*state.approvals, bare))
+        if state.signature_on(record.approval.verdict) == bare:
+            return state
+        ends = {version.version} if record.kind == "rejected" else set[int]()
+        return replace(_without(state, ends, SHADOW, CANARY), approvals=(*state.approvals, bare))
 
     if record.kind == "tagged":
         tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
@@ -350,7 +389,10 @@ def _apply(state: State, record: Record) -> State:
         return replace(state, staging=version.version, versions=_changed(state, staged))
     if record.alias == CHAMPION:
         champions = (*(champion for champion in state.champions if champion != version.version), version.version)
-        promoted = replace(version, promoted_at=number, withdrawn=False)
+        (_, judged), floor = state.last_verdict(version.model) or (0, None), version.model
+        if judged and judged.below and not (record.override or judged.exempted or state.signature_on(judged.digest)):
+            floor = judged.floor or judged.champion
+        promoted = replace(version, promoted_at=number, withdrawn=False, floor=floor)
         cleared = _without(state, {version.version}, SHADOW, CANARY)
         return replace(cleared, champions=champions, versions=_changed(state, promoted))
     if is_champion:
@@ -378,13 +420,33 @@ WRITES_LEDGER = Effects(
 )
 
 
+def _acts(sign: str) -> bool:
+    turns = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    controls = unicodedata.category(sign) == "Cc" and sign not in "\n\t"
+    return controls or unicodedata.bidirectional(sign) in turns
+
+
+def _require_printable(record: Record, by: str) -> None:
+    """Raise ConfigurationError if a person's words hold what a terminal obeys, or what turns other words round."""
+    words = {
+        "reason": record.reason,
+        "by": by or whoami(),
+        **{f"tag {name}": text for name, text in record.tags.items()},
+    }
+    words |= {"reason of the exemption": record.exemption.reason} if record.exemption else {}
+    for name, text in words.items():
+        hidden = [sign for sign in text if _acts(sign)]
+        if hidden:
+            raise ConfigurationError(f"{name}: expected words without control characters, found {hidden[0]!a}.")
+
+
 class Ledger:
     """The ledger of one registered model in one store."""
 
     def __init__(self, store: ArtifactStore, model_name: str) -> None:
         self.store = store
         self.model_name = model_name
-        self._prefix = f"registry/{model_name}/ledger"
+        self._prefix, self._heads = (f"registry/{model_name}/{part}" for part in ("ledger", "heads"))
         self._verified: list[tuple[Record, str]] = []
 
     def records(self) -> list[Record]:
@@ -403,10 +465,12 @@ class Ledger:
         records, head = self._read()
         state = fold(records)
         while (record := decide(state)) is not None:
+            _require_printable(record, by)
             record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
             after = fold([record], state)
             body = _sealed(record.model_dump(mode="json"), head)
             if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
+                self.store.objects.put_bytes(f"{self._heads}/{after.size:06d}-{body['digest']}", b"")
                 state, head = after, str(body["digest"])
             else:
                 records, head = self._read()
@@ -418,6 +482,7 @@ class Ledger:
 
     def _read(self) -> tuple[list[Record], str]:
         """All records, and the digest of the last one; records that were read before are not read again."""
+        heads = list(self.store.objects.list(self._heads))  # First: each is written after its record.
         keys = list(self.store.objects.list(self._prefix))
         for number, key in enumerate(keys, start=1):
             if key != self._key(number):
@@ -438,6 +503,12 @@ class Ledger:
                 )
             head = str(body["digest"])
             self._verified.append((record, head))
+        last, _, digest = heads[-1].rpartition("/")[2].partition("-") if heads else ("0", "", "")
+        if int(last) > len(self._verified) or (digest and self._verified[int(last) - 1][1] != digest):
+            raise LedgerError(
+                f"{self._key(int(last))}: expected the record with the digest {digest}, as {heads[-1]} says, found "
+                "none or another. Restore the ledger from a copy."
+            )
         return [record for record, _ in self._verified], head
 
 

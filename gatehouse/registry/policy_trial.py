@@ -17,6 +17,8 @@ from gatehouse.evaluation.gate import (
     RowCounts,
     Suite,
     applied_rules,
+    kept_without_features,
+    skill_rules,
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
@@ -28,6 +30,12 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
 NOT_KNOWN = "not known"
+_OF_TASK = ("must_beat_baseline", "leakage_alarm", "slices")
+_ASKS = (
+    *(*_OF_TASK, "bars", "better_than_guessing", "regressions", "fairness", "max_psi", "max_training_age"),
+    *("complete_lineage", "require_integration", "require_online", "own_rules"),
+)
+"""Settings that may ask nothing; null in the first ones is the default of the task."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +51,33 @@ class Retried:
     not_measured: tuple[str, ...]
 
 
-def verdict_by(store: ArtifactStore, evaluation: str, requested_policy: GatePolicy) -> Retried:
-    """Judge an evaluation by another policy than its own.
+def verdict_by(store: ArtifactStore, evaluation: str, policy: GatePolicy) -> Retried:
+    """Judge an evaluation by another policy than its own; nothing is known of one that is no longer whole.
 
     Raises ConfigurationError if the policy does not fit the task of the evaluation.
+    """
+    try:
+        policy, evidence, missing = recorded(store, evaluation, policy)
+    except MissingArtifactError as error:
+        return Retried(NOT_KNOWN, (), (), (f"anything: {error}",))
+    if "regressions" in missing:
+        policy = policy.model_copy(update={"regressions": None})
+    rules = tuple(rule for rule in applied_rules(policy, evidence) if rule.name not in missing)
+    outcome = verdict_of(rules)
+    return Retried(
+        verdict=NOT_KNOWN if missing and outcome == "pass" else outcome,
+        broken=tuple(str(rule) for rule in rules if rule.refuses),
+        warnings=(*(str(rule) for rule in rules if rule.warns), *kept_without_features(policy, evidence)),
+        not_measured=missing,
+    )
+
+
+def recorded(
+    store: ArtifactStore, evaluation: str, requested_policy: GatePolicy
+) -> tuple[GatePolicy, Evidence, tuple[str, ...]]:
+    """A policy, resolved for the task of an evaluation; what that one recorded; and the rules that it cannot answer.
+
+    Raises ConfigurationError if the policy does not fit the task; MissingArtifactError if a file is gone.
     """
     manifest, verdict = store.manifest(evaluation), store.read_json(evaluation, "verdict.json")
     metrics, slices = (store.read_json(evaluation, f"{name}.json") for name in ("metrics", "slices"))
@@ -93,6 +124,7 @@ def verdict_by(store: ArtifactStore, evaluation: str, requested_policy: GatePoli
         model=store.manifest(inputs["model"]),
         candidate=metrics["candidate"],
         baseline=metrics["baseline"],
+        constant=metrics.get("constant", metrics["baseline"]),
         comparison=comparison,
         slices=values,
         slices_requested=requested_policy.slices is not None,
@@ -110,18 +142,9 @@ def verdict_by(store: ArtifactStore, evaluation: str, requested_policy: GatePoli
         ),
         integration=suite,
         counted=RowCounts(**verdict["counted"]),
+        floor=_comparison(floor) if (floor := verdict.get("floor")) and floor["metric"] == by else None,
     )
-    missing = tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
-    if "regressions" in missing:
-        policy = policy.model_copy(update={"regressions": None})
-    rules = tuple(rule for rule in applied_rules(policy, evidence) if rule.name not in missing)
-    outcome = verdict_of(rules)
-    return Retried(
-        verdict=NOT_KNOWN if missing and outcome == "pass" else outcome,
-        broken=tuple(str(rule) for rule in rules if rule.refuses),
-        warnings=tuple(str(rule) for rule in rules if rule.warns),
-        not_measured=missing,
-    )
+    return policy, evidence, tuple(dict.fromkeys(_not_measured(policy, evidence, metrics, len(judged))))
 
 
 def _comparison(body: Mapping[str, Any]) -> Comparison:
@@ -190,10 +213,7 @@ def tried(store: ArtifactStore, policy: GatePolicy, candidates: VersionName) -> 
         number = version.version if version else 0
         if candidates.number not in (0, number):
             continue
-        try:
-            again = verdict_by(store, evaluation, policy)
-        except MissingArtifactError as error:
-            again = Retried(NOT_KNOWN, (), (), (f"anything: {error}",))
+        again = verdict_by(store, evaluation, policy)
         trials.append(
             PolicyTrial(
                 version=number,
@@ -207,3 +227,61 @@ def tried(store: ArtifactStore, policy: GatePolicy, candidates: VersionName) -> 
             )
         )
     return tuple(trials)
+
+
+class RuleReach(StageModel):
+    """A rule as a policy applies it to a candidate, and whether it refuses a model that uses no feature.
+
+    `without_features` is `refused` or `passes`; empty for a rule that does not ask whether a model predicts.
+    """
+
+    rule: str
+    expected: str
+    severity: str
+    owner: str = ""
+    without_features: str = ""
+
+
+class EffectivePolicy(StageModel):
+    """A policy with the defaults of the task, and what its rules can still refuse on the rows of an evaluation.
+
+    `off` has the settings that ask nothing. Without an evaluation there are no rules, and nulls stand for the defaults
+    of the task.
+    """
+
+    evaluation: str
+    settings: dict[str, Any]
+    off: tuple[str, ...]
+    rules: tuple[RuleReach, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def effective_policy(store: ArtifactStore, policy: GatePolicy, candidates: VersionName | None) -> EffectivePolicy:
+    """A policy as it applies to the last judged candidate of a name, or to one version; None if none was judged.
+
+    Raises ConfigurationError if the policy does not fit its task.
+    """
+    state = candidates.ledger.state() if candidates else None
+    version = state.version(candidates.number) if state and candidates else None
+    last = (version and state and state.last_verdict(version.model)) or (state.verdicts[-1] if state else None)
+    evaluation, rules, warnings = "", [], []
+    if last:
+        evaluation = last[1].evaluation
+        policy, evidence, _ = recorded(store, evaluation, policy)
+        outcomes = {rule.name: "passes" if not rule.refuses else "refused" for rule in skill_rules(policy, evidence)}
+        warnings = [*kept_without_features(policy, evidence)]
+        rules = [
+            RuleReach(
+                rule=rule.name,
+                expected=rule.expected,
+                severity=rule.severity,
+                owner=rule.owner,
+                without_features=outcomes.get(rule.name, ""),
+            )
+            for rule in applied_rules(policy, evidence)
+        ]
+    settings = policy.model_dump(mode="json")
+    off = tuple(name for name in _ASKS if not settings[name] and not (name in _OF_TASK and settings[name] is None))
+    return EffectivePolicy(
+        evaluation=evaluation, settings=settings, off=off, rules=tuple(rules), warnings=tuple(warnings)
+    )

@@ -11,6 +11,7 @@ from gatehouse.registry.ledger import (
     CANARY,
     CHAMPION,
     SHADOW,
+    STAGING,
     Ledger,
     ModelVersion,
     Record,
@@ -44,10 +45,10 @@ def promote(
     The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
     exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
     the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
-    answers. Version 0 is the one in staging when this starts, even if another one takes its place later. A version that
-    was rolled back needs a reason. With `override` it is promoted although the gate's last verdict was negative, or
-    about another champion, or there is no approval; this needs a reason, under `four_eyes` from somebody who neither
-    trained nor submitted it.
+    answers; a version whose last verdict a person rejected gets `staging` only. Version 0 is the one in staging when
+    this starts, even if another one takes its place later. A version that was rolled back needs a reason. With
+    `override` it is promoted although the gate's last verdict was negative, or about another champion, or there is no
+    approval; this needs a reason, under `four_eyes` from somebody who neither trained nor submitted it.
 
     Raises PromotionError if the version cannot get the alias; StaleVerdictError if it was judged against another
     champion; ExemptionError, ApprovalError if an exemption has expired, or an approval is missing;
@@ -64,14 +65,15 @@ def promote(
             return None
         chosen, verdict = _judged(state, model_name, number)
         require_binding(store, verdict)
-        if to in (CANARY, CHAMPION):
-            if override:
-                require_other_eyes(store, ledger, chosen, verdict, by or whoami())
-                return record
+        if override:
+            require_other_eyes(store, ledger, chosen, verdict, by or whoami())
+            return record
+        answers = to in (CANARY, CHAMPION)
+        if answers:
             require_exemptions(f"{model_name}:{number}", verdict, now())
-            if verdict.approval == "manual":
-                approval = require_approval(state, model_name, chosen, verdict, now())
-                require_other_eyes(store, ledger, chosen, verdict, approval.by)
+        if (answers and verdict.approval == "manual") or (to != STAGING and state.rejected(verdict)):
+            approval = require_approval(state, model_name, chosen, verdict, now())
+            require_other_eyes(store, ledger, chosen, verdict, approval.by)
         return record
 
     return ledger.extend(decide, by)

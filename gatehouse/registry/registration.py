@@ -52,11 +52,18 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
         if moved or lapsed:
             return last[1]
     rules = rules_of(store, evaluation)
+    said = store.read_json(evaluation, "verdict.json")["verdict"]
+    if not rules or verdict_of(rules) != said:
+        raise WrongEvaluationError(
+            f"{evaluation}: expected the rules that led to its verdict, {said}, found {len(rules)} rules that lead to "
+            f"{verdict_of(rules)}. Judge the model again."
+        )
     exempted = exemptions_from(rules, model, champion, state, moment)
     names_exempted = {exemption.rule for exemption in exempted}
     applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
     verdict, policy = verdict_of(applicable), _policy_of(evaluation, applied)
-    inconclusive = verdict == "inconclusive"
+    inconclusive, judged = verdict == "inconclusive", store.read_json(evaluation, "verdict.json")
+    best = judged.get("floor") or judged.get("comparison")
     return Verdict(
         subject=subject,
         champion=champion,
@@ -70,6 +77,8 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
         kept_out=inconclusive and policy.inconclusive == "refuse",
+        floor=inputs.get("floor", ""),
+        below=bool(best) and best["worse_by"] > 0,
     )
 
 
@@ -110,6 +119,7 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
         ("training_set", subject.training_set, manifest.derived_from.get("training_set", "")),
         ("split", subject.split, manifest.derived_from.get("split", "")),
         ("champion", verdict.champion, manifest.derived_from.get("champion", "")),
+        ("floor", verdict.floor, manifest.derived_from.get("floor", "")),
         ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),
         ("verdict", verdict.verdict, verdict_of(rules)),
     ):
@@ -139,6 +149,12 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     if last is None or differs:
         if verdict.champion != state.expected_champion(verdict.subject):
             _require_champion(state.champion_other_than(model), verdict)
+        floor = state.expected_floor(verdict.subject)
+        if floor not in ("", verdict.floor) and verdict.subject.split:  # Of scores, nobody has those of the floor.
+            raise StaleVerdictError(
+                f"{model} was not judged against {floor}, the best champion so far, in {verdict.evaluation}. Judge it "
+                "again: `evaluate` finds that one by model_name, or by the champion that `resolve` gives."
+            )
         if not verdict.admits:
             return Record(kind="refused", verdict=verdict)
         number = version.version if version else len(state.versions) + 1
@@ -148,7 +164,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     _require_champion(state.champion_other_than(model), last[1])
     if version.staged_at < last[0] and state.staging != version.version:
         return Record(kind="promoted", version=version.version, alias=STAGING)
-    if last[1].approval == "automatic":
+    if last[1].approval == "automatic" and not state.rejected(last[1]):
         return Record(kind="promoted", version=version.version, alias=CHAMPION)
     return None
 
@@ -166,10 +182,11 @@ def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
     """The decision about a judged candidate, in words.
 
     `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
-    `refused`, `inconclusive`, `rolled back` or `archived`.
+    `refused`, `inconclusive`, `replaced` (it was champion before), `rolled back` or `archived`.
     """
     version = state.version_of(verdict.subject.model)
     if not verdict.admits or version is None:
         return "refused" if verdict.verdict == "pass" else verdict.verdict
     last = state.verdict_on(verdict.subject)
-    return version.ended or ("approved" if last and state.settled(*last) else standing(state, verdict, now))
+    settled = "replaced" if version.version in state.champions[:-1] else "approved"
+    return version.ended or (settled if last and state.settled(*last) else standing(state, verdict, now))

@@ -7,11 +7,12 @@ from pydantic import AfterValidator, Field, model_validator
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry import promotion
-from gatehouse.registry.approval import now, rules_of
+from gatehouse.registry.approval import approval_command, now, rules_of
 from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, VerdictSubject
 from gatehouse.registry.naming import NAME
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
 from gatehouse.runtime.redaction import redacted, without_secrets
@@ -40,11 +41,12 @@ class ResolveRequest(StageModel):
 class ResolveResult(StageModel):
     """The champion, its version number, its training data, and its evaluation at the gate.
 
-    Texts are empty and the version is 0 where there is none. `registered` is when it was registered, in UTC; empty if
-    the ledger does not say.
+    `floor` is the best champion so far, if that is another one. Texts are empty and the version is 0 where there is
+    none. `registered` is when it was registered, in UTC; empty if the ledger does not say.
     """
 
     champion: str
+    floor: str = ""
     version: int = 0
     training_set: str = ""
     split: str = ""
@@ -72,9 +74,10 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
             split=inputs.get("split", ""),
             policy=identity_digest(request.policy),
         )
-        version = state.version_of(state.expected_champion(subject))
+        version, floor = state.version_of(state.expected_champion(subject)), state.expected_floor(subject)
     else:
         version = state.version_of(state.champion_other_than(request.candidate))
+        floor = state.floor_other_than(request.candidate)
     if version is None:
         if request.required:
             raise NoChampionError(
@@ -85,6 +88,7 @@ def resolve(request: ResolveRequest, store: ArtifactStore) -> ResolveResult:
     inputs = store.manifest(version.model).derived_from
     return ResolveResult(
         champion=version.model,
+        floor=floor,
         version=version.version,
         training_set=inputs.get("training_set", ""),
         split=inputs.get("split", ""),
@@ -125,12 +129,13 @@ class RegisterRequest(StageModel):
 class RegisterResult(StageModel):
     """The decision about the candidate, with the model and the evaluation that it is about.
 
-    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`, `rolled
-    back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision. `version` is 0 if there is
-    none; `aliases` are those that the version holds now; `alias` is the highest of them, or empty. `reasons` say why
-    the gate refused, or which command to run next; `warnings` list the exemptions that were applied, broken rules that
-    only warn, another policy than the champion's, and files that may run code. `earlier_uses` counts the candidates of
-    this name that were judged on the same test set before; `summary` says it in words.
+    `decision` is `approved`, `awaiting approval`, `awaiting promotion`, `rejected`, `refused`, `inconclusive`,
+    `replaced`, `rolled back` or `archived`; `verdict`, for reports, is `pass` for `approved`, else the decision.
+    `version` is 0 if there is none; `aliases` are those that the version holds now; `alias` is the highest of them, or
+    empty. `reasons` say why the gate refused, or which command to run next; `warnings` list the exemptions that were
+    applied, broken rules that only warn, another policy than the champion's and what it would say, and files that may
+    run code. `earlier_uses` counts the candidates of this name that were judged on the same test set before; `summary`
+    says it in words.
     """
 
     decision: str
@@ -186,16 +191,24 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
         days = f"{verdict.approval_days} day{'s' if verdict.approval_days > 1 else ''}"
         reasons = (
-            f'gatehouse models approve {name}:{number} --reason "…" (or reject): holds for {days}{eyes}',
+            f"{approval_command(f'{name}:{number}', verdict)} (or reject): holds for {days}{eyes}",
             f"then gatehouse models promote {name}:{number}, or the promotion pipeline",
         )
     elif not reasons and decision == "awaiting promotion":
         reasons = (f"gatehouse models promote {name}:{number}, or the promotion pipeline",)
     warnings = [*map(str, verdict.exempted), *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
-    if (champion := before.last_verdict(verdict.champion)) and (
-        names := differing(*(_policy_of(store, judged) for judged in (champion[1].evaluation, evaluation)))
-    ):
-        warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+    if champion := before.last_verdict(verdict.champion):
+        evaluations = (champion[1].evaluation, evaluation)
+        earlier, policy = (dict(store.manifest(name).configuration["policy"]) for name in evaluations)
+        if names := differing(earlier, policy):
+            warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+            again = verdict_by(store, evaluation, GatePolicy.model_validate(earlier))
+            if again.verdict != verdict.verdict and verdict.admits:
+                why = "; ".join((*again.broken, *(f"{rule}: not measured" for rule in again.not_measured)))
+                warnings.append(f"by the policy of the champion, the candidate is {again.verdict}: {why}")
+    floor = before.floor_other_than(model)
+    if floor and verdict.floor != floor and not verdict.subject.split:
+        warnings.append(f"not compared with {floor}, the best champion so far: scores of the champion alone were given")
     pickles = store.manifest(model).details.get("pickles", ())
     return RegisterResult(
         decision=decision,
@@ -210,10 +223,6 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         model=model,
         evaluation=evaluation,
     )
-
-
-def _policy_of(store: ArtifactStore, evaluation: str) -> dict[str, Any]:
-    return dict(store.manifest(evaluation).configuration["policy"])
 
 
 class PromoteRequest(StageModel):

@@ -32,7 +32,7 @@ ADVICE = {
 _SHARED = {
     **dict.fromkeys(("validation", "leakage", "split checks", "warnings"), "check"),
     **dict.fromkeys(("latency", "model size", "memory"), "cost"),
-    **{"improvement": "champion", "slices": "slice", "regressions": "regression"},
+    **{"floor": "champion", "slices": "slice", "regressions": "regression"},
 }
 """Rules that share the advice of another."""
 

@@ -217,7 +217,9 @@ def review_version(request: Request, name: Name, version: Version, action: Part,
     reason = form.get("reason", "").strip()[:2000]
     if not reason:
         raise ProblemError(422, f"To {action} needs a reason: expected some words, found none.")
-    session.server.sign(session.token, name, action, Review(version=version, reason=reason))
+    session.server.sign(
+        session.token, name, action, Review(version=version, reason=reason, verdict=form.get("verdict", "")[:71])
+    )
     return RedirectResponse(f"/models/{name}/{version}", 303)
 
 

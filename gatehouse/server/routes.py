@@ -85,6 +85,9 @@ class Review(Acting):
     reason: str = Field(
         min_length=1, max_length=2000, pattern=r"\S", description="Why, in words; it is kept in the ledger."
     )
+    verdict: str = Field(
+        max_length=71, description="Digest of the verdict that was read: `verdict_digest` of versions."
+    )
 
 
 class Registration(BaseModel):
@@ -127,7 +130,9 @@ class Server:
 
     def sign(self, token: Token, name: str, action: str, body: Review) -> ApproveResult:
         """Sign the last verdict on a version in the name of a token."""
-        return self.changed(models.sign(self.store, _text(name, body.version), action, body.reason, token.name)[1])
+        return self.changed(
+            models.sign(self.store, _text(name, body.version), action, body.reason, body.verdict, token.name)[1]
+        )
 
     def warm(self) -> None:
         """Resolve every alias once, so that a new server can answer even if the store stops answering."""

@@ -148,9 +148,28 @@ def entry_of(path: str, content: Path | bytes | FileEntry, rows: int | None = No
 
 
 def files_of(path: str | Path) -> dict[str, Path]:
-    """The files of a folder by their paths in it, or a file by its name. Raises ConfigurationError if there is none."""
-    path = Path(path)
-    files = {str(file.relative_to(path)): file for file in sorted(path.rglob("*")) if file.is_file()}
+    """The files of a folder by their paths in it, or a file by its name; links inside of the folder are followed.
+
+    Raises ConfigurationError if there is no file, or if a link leads out of the folder, to nothing, or in a circle.
+    """
+    path, files = Path(path), dict[str, Path]()
+    root = path.resolve()
+
+    def add(folder: Path, above: tuple[Path, ...]) -> None:
+        for entry in sorted(folder.iterdir()):
+            place = entry.resolve()
+            if entry.is_symlink() and (not place.exists() or not place.is_relative_to(root) or place in above):
+                raise ConfigurationError(
+                    f"{entry}: expected links to files and folders of {path}, found one to {os.readlink(entry)}, which "
+                    "leads out of it, to nothing, or in a circle. Put a copy in its place."
+                )
+            if entry.is_dir():
+                add(entry, (*above, place))
+            elif entry.is_file():
+                files[str(entry.relative_to(path))] = entry
+
+    if path.is_dir():
+        add(path, (root,))
     if not (files := files or ({path.name: path} if path.is_file() else {})):
         raise ConfigurationError(f"{path}: expected a file, or a folder with files, found none.")
     return files

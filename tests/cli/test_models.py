@@ -128,9 +128,15 @@ def test_promote_rollback_and_archive(two: Gate) -> None:
     first, second = (f"the champion is {_short(two.model(seed))}" for seed in (1, 2))
     with pytest.raises(ApprovalError):
         _call(two, "promote")
-    text = _call(two, "approve", "--reason", "approved on Monday")
+    for given in ((), ("--verdict", "sha256-" + "0" * 12)):
+        with pytest.raises(ApprovalError, match="digest of its last verdict"):
+            _call(two, "approve", "--reason", "approved on Monday", *given)
+    read = two.verdict_digest()
+    assert f"digest of the verdict {read}" in " ".join(_call(two, "show", f"{NAME}:2").split())
+    text = _call(two, "approve", "--verdict", read, "--reason", "approved on Monday")
     assert f"{NAME}:2 is approved by " in text and f"promote {NAME}:2, or the promotion pipeline\n" in text
     assert f"{NAME}:2 is promoted to canary; {first}" in _call(two, "promote", "--to", "canary")
+    assert "staging, canary" in _call(two, "show", f"{NAME}:2") and "staging, canary" in _call(two, "list")
     assert second in _call(two, "promote")
     assert _listed(two)[0]["status"] == "replaced"
     assert first in _call(two, "rollback", "--reason", "it rained")
@@ -138,7 +144,7 @@ def test_promote_rollback_and_archive(two: Gate) -> None:
     for words in (("promote",), ("promote", ":2")):
         with pytest.raises(PromotionError):
             _call(two, *words)
-    assert f"promote {NAME}:2" in _call(two, "approve", ":2", "--reason", "approved again")
+    assert f"promote {NAME}:2" in _call(two, "approve", ":2", "--verdict", read, "--reason", "approved again")
     assert second in _call(two, "promote", ":2", "--reason", "it was the sensor")
     assert first in _call(two, "rollback", "--reason", "it rained again")
     assert f"{NAME}:2 is archived" in _call(two, "archive", f"{NAME}:2")

@@ -30,7 +30,7 @@ ELSEWHERE = {
     "run --pipeline monitoring --param since=2013-11-01T00:00:00Z --param until=2013-12-01T00:00:00Z",
     "run --pipeline monitoring --param predictions=latest",
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M",
-    "models approve flight-delays:4 --reason 'the slices hold'",
+    "models approve flight-delays:4 --verdict 'sha256-3f9c…' --reason 'the slices hold'",
     "models promote flight-delays:4",
     "models reproduce flight-delays@champion",
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "

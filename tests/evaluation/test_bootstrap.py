@@ -135,12 +135,12 @@ def test_by_chance_at_most_a_twentieth_of_families_has_a_rejection() -> None:
     [
         ({"strategy": "group", "columns": ["shop", "size"]}, "", ("shop and size", 30)),
         ({"strategy": "entity"}, "", ("shop", 10)),
-        ({"strategy": "random"}, "", ("row", 300)),
-        ({}, "", ("row", 300)),
+        ({"strategy": "random"}, "", ("shop", 10)),
+        ({"strategy": "time"}, "", ("shop", 10)),
         ({"strategy": "group", "columns": ["shop"]}, "size", ("size", 3)),
     ],
 )
-def test_units_are_what_the_project_names_or_the_split_keeps_together(
+def test_units_are_what_the_project_names_or_the_split_or_entities_keep_together(
     store: ArtifactStore, split: dict[str, object], resample_by: str, units: tuple[str, int]
 ) -> None:
     rows = np.arange(300)

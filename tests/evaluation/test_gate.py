@@ -43,9 +43,7 @@ POLICIES = st.builds(
     bars=st.dictionaries(st.sampled_from(METRICS), BARS),
     must_beat_baseline=st.lists(st.sampled_from(METRICS), unique=True).map(tuple),
     leakage_alarm=st.builds(lambda most: {"roc_auc": most}, st.floats(0.51, 1.0)),
-    champion=st.builds(
-        ChampionRule, metric=st.sampled_from(METRICS), tolerance=SHARE, min_improvement=st.none() | SHARE
-    ),
+    champion=st.builds(ChampionRule, metric=st.sampled_from(METRICS), tolerance=st.floats(-1.0, 1.0)),
     slices=st.builds(lambda least: {"roc_auc": least}, SHARE),
 )
 MEASURED = st.fixed_dictionaries(dict.fromkeys(METRICS, SHARE))
@@ -110,6 +108,7 @@ CLEAN, WARNED = DataCheck("leakage", "pass", ()), DataCheck("split checks", "pas
         ("allow", (), []),
         ("allow", (CLEAN, WARNED), []),
         ("allow", (CLEAN, DataCheck("validation", "fail", ())), ["validation"]),
+        ("allow", (CLEAN, DataCheck("validation", "unreadable", ())), ["validation"]),
         ("refuse", (CLEAN,), []),
         ("refuse", (CLEAN, WARNED), ["warnings"]),
         ("allow", (CLEAN, MISSING), []),

@@ -78,9 +78,23 @@ def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word(
     assert not named("regression in a", {"regressions": {}}, slice_comparisons={"a": past}).holds
 
 
+@pytest.mark.parametrize("role", ["champion", "floor"])
+def test_bounds_of_too_few_units_are_marked_and_decide_nothing(role: str) -> None:
+    field = {"champion": "comparison", "floor": "floor"}[role]
+    for units, holds in ((LEAST_UNITS - 1, False), (LEAST_UNITS, True)):
+        rule = named(f"{role} log_loss", **{field: replace(BETTER, units=units)})
+        assert (rule.holds, rule.inconclusive, "units mean nothing" in rule.observed) == (holds, not holds, not holds)
+
+
+@pytest.mark.parametrize(("tolerance", "holds"), [(-0.003, True), (-0.0031, False), ("-0.5%", True), (0, True)])
+def test_a_tolerance_below_zero_asks_for_an_improvement(tolerance: float | str, holds: bool) -> None:
+    rule = named("champion log_loss", {"champion": {"metric": "log_loss", "tolerance": tolerance}})
+    assert rule.holds == holds and ("better than" in rule.expected) == (tolerance != 0)
+
+
 def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     bad = replace(BETTER, worst_bound=0.5, best_bound=0.4)
-    few, many = FittedTestRows({"candidate": 9}, 10, 1), FittedTestRows({"candidate": 1}, 10_000, 9_999)
+    few, many = FittedTestRows({"candidate": 9}, 10, 1, "no rows"), FittedTestRows({"candidate": 1}, 10_000, 9_999)
     assert not named("champion log_loss", comparison=bad, seen=many).inconclusive
     rule = named("champion log_loss", comparison=bad, seen=few)
     assert (rule.holds, rule.inconclusive) == (False, True)
@@ -89,7 +103,7 @@ def test_only_rows_that_are_too_few_and_refuse_make_all_inconclusive() -> None:
     assert not named("champion log_loss", reported, comparison=bad, seen=few).inconclusive
     size = {"cost": {"size_mb": 0.0001}}
     assert not named("model size", size, seen=few).inconclusive, "no row of the test part is in it"
-    assert str(FittedTestRows({}, 10, 10)) == "none of the 10 test rows is among them" and "1 are left" in str(few)
+    assert str(FittedTestRows({}, 10, 10)) == "none of the 10 test rows is among them" and "the 1 others" in str(few)
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,8 @@ def _broken_by_hand(policy: GatePolicy, evidence: Evidence) -> set[str]:
             broken.add(f"baseline {name}")
     if not worth("roc_auc") <= (policy.leakage_alarm or {})["roc_auc"]:
         broken.add("leakage alarm roc_auc")
-    if (result := evidence.comparison) is not None:
-        if not result.worst_bound <= (policy.champion.tolerance or 0.0):
-            broken.add(f"champion {result.metric}")
-        if (least := policy.champion.min_improvement) is not None and not -result.worse_by >= least:
-            broken.add(f"improvement {result.metric}")
+    if (result := evidence.comparison) is not None and not result.worst_bound <= float(policy.champion.tolerance):
+        broken.add(f"champion {result.metric}")
     limit, slices = (policy.slices or {})["roc_auc"], evidence.slices["roc_auc"]
     broken |= {f"slice {name}" for name, value in slices.items() if not value >= limit}
     return broken if slices else broken | {"slices roc_auc"}

@@ -48,6 +48,30 @@ def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_
         assert shown["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
 
 
+def test_classes_of_lists_are_in_the_order_of_scikit_learn_or_named(tmp_path: Path) -> None:
+    values = np.array([2, 10, 33])
+    expected = reference.accuracy_score(TRUTH, SHARES.argmax(axis=1))
+    for classes in (values, values + 0.5, values.astype(str)):
+        columns = {"label": classes[TRUTH], "score": SHARES[:, np.argsort(classes)].tolist()}
+        arguments: dict[str, Any] = {"task": "multiclass"}
+        if classes.dtype.kind == "U":  # By value, these have another order.
+            with pytest.raises(ConfigurationError, match="classes"):
+                judged(tmp_path / "unnamed", columns, **arguments)
+            arguments["classes"] = sorted(classes.tolist())
+        shown = judged(tmp_path / str(classes.dtype), columns, **arguments).metrics.metadata
+        assert shown["accuracy"] == pytest.approx(expected), classes
+
+
+def test_each_model_is_measured_at_its_own_threshold(tmp_path: Path) -> None:
+    scores = SHARES[:, 1]
+    columns = {"label": TRUTH == 1, "score": scores, "old": scores * 0.9}
+    made = judged(tmp_path, columns, champion_score="old", threshold=0.3, champion_threshold=0.4)
+    store = ArtifactStore.open(Path(made.evaluation.path, "store"))
+    metrics = store.read_json(str(next(store.references("evaluations"))), "metrics.json")
+    for role, read, threshold in (("candidate", scores, 0.3), ("champion", scores * 0.9, 0.4)):
+        assert metrics[role]["f1"] == pytest.approx(reference.f1_score(TRUTH == 1, read >= threshold)), role
+
+
 def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) -> None:
     answers = np.where(RANDOM.random(ROWS) < 0.8, NAMES[TRUTH], "As a language model, I cannot")
     columns = {"label": NAMES[TRUTH], "score": answers, "old": NAMES[SHARES.argmax(axis=1)], "site": NAMES[TRUTH]}
@@ -72,6 +96,8 @@ def test_scores_that_are_too_good_and_slices_that_are_too_small_are_said(tmp_pat
 def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path) -> None:
     weights, scores = RANDOM.integers(0, 4, ROWS), np.clip(SHARES[:, 1], 0, 1)
     columns = {"label": TRUTH == 1, "score": scores, "weight": weights}
+    with pytest.raises(ConfigurationError, match="at most 20,000,000 in sum"):
+        judged(tmp_path, columns | {"weight": weights + (np.arange(ROWS) == 0) * 2_000_000_000}, weights="weight")
     made = judged(tmp_path, columns, weights="weight")
     expected = reference.log_loss(TRUTH == 1, scores, sample_weight=weights)
     assert made.metrics.metadata["log_loss"] == pytest.approx(expected)
@@ -143,6 +169,9 @@ def test_scores_of_a_champion_in_a_dataset_of_their_own_are_of_the_same_rows_in_
     for wrong in (champion | {moved: np.roll(columns[moved], 1)}, {"score": champion["score"]}):
         with pytest.raises(ConfigurationError, match="champion_scores"):
             judged(tmp_path, columns, champion_scores=wrong, **arguments)
+    other = champion | {"query": np.roll(champion["query"], 1)}
+    with pytest.raises(ConfigurationError, match=r"champion_scores.*'query'"):  # A key, although nothing names it.
+        judged(tmp_path, columns, champion_scores=other)
 
 
 def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> None:

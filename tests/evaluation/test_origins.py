@@ -1,5 +1,6 @@
 """Rules on a candidate's data: its age, the drift of features, and its lineage; what was not measured keeps none."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,7 @@ def _outcomes(fields: dict[str, Any], origins: Origins | None) -> list[tuple[str
         ({"max_psi": 0.15}, ORIGINS, [("drift distance", False, False)]),
         ({"max_psi": 0.2}, replace(ORIGINS, psi={"wind": 0.1, "rain": None}), [("drift rain", False, True)]),
         ({"max_psi": 0.2}, replace(ORIGINS, psi={}), [("drift", False, False)]),
+        ({"max_psi": 0.2}, replace(ORIGINS, psi={"wind": math.nan}), [("drift wind", False, False)]),
         ({"max_psi": 0.2}, None, [("drift", False, False)]),
         ({"complete_lineage": True}, ORIGINS, [("lineage", True, False)]),
         ({"complete_lineage": True}, replace(ORIGINS, missing=("no snapshots",)), [("lineage", False, False)]),

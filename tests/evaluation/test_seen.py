@@ -188,6 +188,6 @@ def test_rows_that_the_champion_was_trained_on_are_not_measured(judged_bench: Be
     rows = {"candidate": 0, "champion": 100}
     assert verdict["seen"] == {"rows": rows, "of": 1500, "left": 1400, "lacking": "", "transient": False, "unread": []}
     assert reported in page(store, result.evaluation)
-    more = LENIENT.model_copy(update={"least_unseen_rows": 1401})
+    more = LENIENT.model_copy(update={"least_test_rows": 1401})
     assert verdict_by(store, result.evaluation, LENIENT).verdict == "pass"
     assert verdict_by(store, result.evaluation, more).verdict == "inconclusive"

@@ -16,6 +16,7 @@ from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, Terms
 from gatehouse.evaluation.stage import SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
+from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
@@ -45,6 +46,49 @@ def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:
         judged_bench.evaluate(good, champion=good)
     with pytest.raises(SelfComparisonError):
         judged_bench.evaluate(good, champion=judged_bench.store.address_of(good))
+
+
+def test_the_best_champion_so_far_is_compared_too(judged_bench: Bench) -> None:
+    store, good, bad = judged_bench.store, judged_bench.models["good"], judged_bench.models["bad"]
+    request = judged_bench.request(bad, judged_bench.models["other"]).model_copy(update={"floor": good})
+    result = evaluate(request, store)
+    assert any(
+        reason.startswith("floor log_loss: expected not worse than the best champion") for reason in result.reasons
+    )
+    verdict = store.read_json(result.evaluation, "verdict.json")
+    alone = store.read_json(judged_bench.evaluate(bad, champion=good).evaluation, "verdict.json")
+    assert verdict["floor"] == alone["comparison"] and alone["floor"] is None
+    compared = [*verdict["comparisons"].values(), verdict["floor"], verdict["guessing"]]
+    assert {entry["units"] for entry in compared} == {1500}
+    assert store.manifest(result.evaluation).derived_from["floor"] == good
+    assert result.reasons[0] in verdict_by(store, result.evaluation, LENIENT).broken
+    assert "floor log_loss" in page(store, result.evaluation)
+
+
+def test_a_candidate_that_equals_the_champion_in_everything_replaces_nothing(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    again = judged_bench.model(name="again")
+    refused = judged_bench.evaluate(again, champion=good)
+    assert refused.verdict == "refused" and "equal in every metric on every draw" in refused.reasons[0]
+    assert judged_bench.evaluate(good, champion=judged_bench.models["other"]).verdict != "refused"
+
+
+def test_a_policy_that_lets_a_model_without_features_pass_says_so(judged_bench: Bench) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    nothing = LENIENT.model_copy(
+        update={
+            "better_than_guessing": None,
+            "bars": {"roc_auc": Bar(min=-5)},
+            "champion": ChampionRule(tolerance=5000),
+        }
+    )
+    result = judged_bench.evaluate(bad, good, nothing)
+    policy, champion = (text for text in result.warnings if "uses no feature would pass" in text)
+    assert (result.verdict, policy.split(":")[0], champion.split(":")[0]) == ("pass", "policy", "champion log_loss")
+    warns = LENIENT.model_copy(update={"rules": {"guessing": Terms(severity="warn")}})
+    assert any(text.startswith("policy: ") for text in judged_bench.evaluate(good, policy=warns).warnings)
+    for kept in (LENIENT, nothing.model_copy(update={"bars": {"roc_auc": Bar(min=0.51)}})):
+        assert not any(text.startswith("policy: ") for text in judged_bench.evaluate(good, bad, kept).warnings)
 
 
 def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Bench) -> None:

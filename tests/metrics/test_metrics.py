@@ -268,7 +268,9 @@ def test_a_metric_on_a_draw_is_the_metric_of_the_drawn_rows(name: str, task: str
     labels, predictions = example(task, rows, seed)
     metric = metric_named(name)
     ranked = metric.reads == "groups"
-    unit = np.unique(predictions.form("groups"), return_inverse=True)[1] if ranked else np.arange(rows)
+    # Units of several rows, so that draws have more rows or fewer than there are.
+    together = predictions.form("groups") if ranked else np.random.default_rng([seed, 1]).integers(0, rows, rows)
+    unit = np.unique(together, return_inverse=True)[1]
     drawn = np.random.default_rng(seed).integers(0, unit.max() + 1, unit.max() + 1)
     times = np.bincount(drawn, minlength=unit.max() + 1)[unit]
     chosen = predictions.take(np.repeat(np.arange(rows), times))

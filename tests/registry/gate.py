@@ -57,8 +57,16 @@ class Gate:
         action: Literal["approve", "reject"] = "approve",
         reason: str = "looks right",
         by: str = "",
+        digest: str = "",
     ) -> None:
-        approve(self.store, NAME, version, action, reason, by)
+        approve(self.store, NAME, version, action, reason, digest or self.verdict_digest(version), by)
+
+    def verdict_digest(self, version: int = 0) -> str:
+        """Of the last verdict on a version, by default the one in staging; empty if there is none."""
+        state = self.state
+        chosen = state.version(version or state.staging)
+        last = state.last_verdict(chosen.model) if chosen else None
+        return last[1].short if last else ""
 
     def exempt(self, model: str, rule: str = "bar roc_auc", days: int = 7, reason: str = "a pilot") -> None:
         until = now().date() + timedelta(days)

@@ -4,6 +4,7 @@ import base64
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,7 @@ from gatehouse.registry import approval
 from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.ledger import Ledger, Record, StaleVerdictError
 from gatehouse.registry.promotion import promote
-from gatehouse.registry.registration import WrongEvaluationError
+from gatehouse.registry.registration import WrongEvaluationError, verdict_on
 from gatehouse.store.records import whoami
 from tests.registry.gate import MANUAL, NAME, Gate
 
@@ -82,6 +83,49 @@ def test_the_last_signature_counts(waiting: Gate) -> None:
     assert promote(waiting.store, NAME, 1).champion == 1
 
 
+def test_a_rejection_holds_whatever_the_policy_says_of_approval(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    gate.run(gate.model(2), policy=MANUAL)
+    for alias in ("shadow", "canary"):
+        if alias == "canary":
+            gate.approve(2)
+        promote(gate.store, NAME, 2, to=alias)
+    gate.approve(2, action="reject", reason="it hurts users")
+    assert gate.state.aliases_of(2) == ("staging",), "it answers no one, and no one sees its answers"
+    automatic = GatePolicy(least_rarer_rows=19)
+    model = gate.model(3)
+    gate.register(model, gate.evaluate(model, gate.model(1), policy=MANUAL))
+    gate.approve(3, action="reject", reason="not this one")
+    for alias in ("shadow", "canary", "champion"):
+        with pytest.raises(ApprovalError, match="rejected it: not this one"):
+            promote(gate.store, NAME, 3, to=alias)
+    evaluation = gate.evaluate(model, gate.model(1), policy=automatic)
+    judged = verdict_on(gate.store, model, evaluation, gate.state, now())
+    records = iter([Record(kind="registered", version=3, verdict=judged)])
+    Ledger(gate.store, NAME).extend(lambda state: next(records, None))  # A writer that ended before its promotion.
+    gate.approve(3, action="reject", reason="nor under this policy")
+    assert gate.register(model, evaluation).decision == "rejected"
+    with pytest.raises(ApprovalError, match="rejected it: nor under this policy"):
+        promote(gate.store, NAME, 3)
+    assert promote(gate.store, NAME, 3, "an outage", override=True).champion == 3
+
+
+def test_four_eyes_are_those_of_two_persons_however_a_name_is_written(gate: Gate) -> None:
+    gate.run(gate.model(1), policy=FOUR_EYES)
+    for by in ("Ada", " ada ", "\uff21DA"):
+        with pytest.raises(ApprovalError, match="four eyes"):
+            gate.approve(by=by)
+
+
+def test_a_promotion_looks_again_whose_eyes_approved(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = gate.model(1)
+    gate.run(model, policy=FOUR_EYES)
+    gate.approve(by="grace")
+    gate.store.append(f"provenance/{model}", {"by": "grace", "stage": "train"})  # She trained it too, as it turns out.
+    with pytest.raises(ApprovalError, match=r"four eyes.*found grace"):
+        promote(gate.store, NAME, 1)
+
+
 @pytest.mark.parametrize("by", ["ada", "submitter"])
 def test_under_four_eyes_neither_trainer_nor_submitter_approves(
     gate: Gate, monkeypatch: pytest.MonkeyPatch, by: str
@@ -148,6 +192,28 @@ def test_a_promotion_verifies_what_the_verdict_is_bound_to(waiting: Gate) -> Non
         promote(waiting.store, NAME, 1)
 
 
+def test_a_promotion_verifies_the_policy_of_the_verdict(waiting: Gate) -> None:
+    verdict = waiting.state.verdicts[0][1]
+    other = verdict.model_copy(update={"subject": verdict.subject.model_copy(update={"policy": "0" * 64})})
+    records = iter([Record(kind="registered", version=1, verdict=other)])
+    Ledger(waiting.store, NAME).extend(lambda state: next(records, None))
+    with pytest.raises(WrongEvaluationError, match="policy: expected 0000"):
+        promote(waiting.store, NAME, 1, to="shadow")
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+def test_a_word_signs_the_verdict_that_was_read(waiting: Gate, word: Literal["approve", "reject"]) -> None:
+    read, model = waiting.verdict_digest(), waiting.model(1)
+    looser = GatePolicy(approval="manual", inconclusive="approval")
+    waiting.register(model, waiting.evaluate(model, "", policy=looser))
+    for digest in (read, "sha256-", waiting.verdict_digest()[:15], waiting.state.verdicts[0][1].digest):
+        with pytest.raises(ApprovalError, match=f"digest of its last verdict.*found {digest}"):
+            waiting.approve(by="grace", action=word, digest=digest)
+    assert waiting.state.approvals == ()
+    waiting.approve(by="grace", action=word, digest=waiting.state.verdicts[-1][1].digest)
+    assert len(waiting.state.approvals) == 1
+
+
 def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
     waiting: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +224,7 @@ def test_a_verdict_that_changes_while_it_is_signed_is_not_approved(
         return now()
 
     monkeypatch.setattr(approval, "now", meanwhile)
-    with pytest.raises(ApprovalError, match="judged again meanwhile"):
+    with pytest.raises(ApprovalError, match="digest of its last verdict"):
         waiting.approve(by="grace")
     assert waiting.state.approvals == ()
 

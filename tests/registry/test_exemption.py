@@ -75,7 +75,7 @@ def test_it_is_for_one_candidate_and_one_rule(gate: Gate, refused: str) -> None:
     assert (result.decision, result.reasons[0][-3:]) == ("refused", "0.6")
 
 
-@pytest.mark.parametrize("rule", ["champion log_loss", "improvement log_loss", "regression slice a", "bar roc_auc"])
+@pytest.mark.parametrize("rule", ["champion log_loss", "floor log_loss", "regression slice a", "bar roc_auc"])
 def test_from_a_rule_that_compares_with_the_champion_it_is_for_that_champion(gate: Gate, rule: str) -> None:
     model = gate.model(1)
     gate.run(gate.model(2))

@@ -55,6 +55,14 @@ def test_a_version_answers_seven_questions(version: Explanation, gate: Gate) -> 
     assert all(question.capitalize() in page for question in QUESTIONS)
 
 
+def test_the_environment_has_every_distribution_that_the_code_imports(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    used = {f"package-{number}": "1" for number in range(20)} | {"xgboost": "3.0", "torch": "2.13"}
+    gate.store.record(f"code/{'c' * 64}.json", {"modules": {}, "distributions": used})
+    answers = {answer.question: dict(answer.facts) for answer in explain(gate.store, f"{NAME}:1").answers}
+    assert answers["which environment and image"].items() >= used.items()
+
+
 def test_a_calibrated_model_answers_with_the_training_of_its_weights(gate: Gate) -> None:
     store, trained = gate.store, gate.model(1)
     manifest = store.manifest(trained)

@@ -22,7 +22,7 @@ from safetensors.numpy import save
 from gatehouse.components import promote, register, resolve
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.registry.card import card_body
-from gatehouse.registry.explanation import explain
+from gatehouse.registry.explanation import compare, explain
 from gatehouse.registry.external import PickleError, doubt_of
 from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.registration import WrongEvaluationError
@@ -54,7 +54,7 @@ class User:
         """The evaluation of a candidate's scores, without a store, or with those of a champion in its store."""
         columns = {"label": TRUTH, "score": ((1 - blur) * SHARES + blur / 3).tolist()}
         if arguments.get("champion"):
-            columns["old"] = SHARES.tolist()
+            columns["old"] = (0.99 * SHARES + 0.01 / 3).tolist()
             arguments["champion_score"] = "old"
         made: dsl.Artifact = judged(self.folder, columns, task="multiclass", **arguments).evaluation
         return made
@@ -99,7 +99,7 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
     second = user.model(weights=b"2")
     with pytest.raises(StaleVerdictError):
         user.register(second, user.judge(model=second))
-    better = {"champion": {"relative_tolerance": 0.5}}
+    better = {"champion": {"tolerance": "50%"}}
     made = user.register(second, user.judge(model=second, champion=champion, policy=better), store="", seed="7")
     assert (made.decision, user.champion()[0]) == ("approved", 2)
     moved = {"store": user.address, "model_name": NAME, "version": 2}
@@ -130,8 +130,31 @@ def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings
     lax = bars | {"rules": {name: {"severity": "warn"} for name in ("bar", "champion", "baseline")}}
     made = user.register(second, user.judge(0.999, model=second, champion=user.champion()[1], policy=lax))
     assert made.alias == "champion" and made.reasons == []
-    assert [warning.split(":")[0] for warning in made.warnings[:-1]] == ["champion log_loss"]
-    assert made.warnings[-1].endswith(": rules differ")
+    rule, differs, looser = made.warnings
+    assert rule.startswith("champion log_loss: ") and differs.endswith(": rules differ")
+    assert looser.startswith("by the policy of the champion, the candidate is refused: ")
+
+
+def test_links_of_a_model_are_followed_inside_of_its_folder_and_no_further(user: User) -> None:
+    model = user.model(**{"step-9/weights": b"9"})
+    folder = Path(model.path)
+    (folder / "best").symlink_to("step-9")
+    (folder / "last").symlink_to("step-9/weights")
+    user.register(model, user.judge(model=model))
+    version = explain(user.store, f"{NAME}:1").model
+    paths = [entry.path for entry in user.store.manifest(version).files]
+    assert paths == ["best/weights", "last", "step-9/weights"]
+    other, better = user.model(weights=b"10"), {"champion": {"tolerance": "50%"}}
+    judged = user.judge(model=other, champion=stored(user.store, version), policy=better)
+    user.register(other, judged, data="newer texts")
+    changed = {(change.part, change.name) for change in compare(user.store, f"{NAME}:1", f"{NAME}:2").changes}
+    assert {("files", "weights"), ("files", "best/weights"), ("stated", "data")} <= changed
+    (user.folder / "secrets").mkdir()
+    for target in ("../secrets", "nothing", ".", "/etc/hostname"):
+        (folder / "link").symlink_to(target)
+        with pytest.raises(ConfigurationError, match=f"found one to {target}"):
+            user.judge(model=model)
+        (folder / "link").unlink()
 
 
 def test_an_evaluation_stands_for_the_files_that_it_judged(user: User) -> None:

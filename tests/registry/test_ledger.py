@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import (
     ALIASES,
     Approval,
@@ -26,10 +27,10 @@ from gatehouse.registry.ledger import (
     fold,
     model_names,
 )
-from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback
+from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback, tag
 from gatehouse.registry.registration import WrongEvaluationError, next_registration
 from gatehouse.store.store import ArtifactStore
-from tests.registry.gate import NAME, Gate
+from tests.registry.gate import MANUAL, NAME, Gate
 
 Decide = Callable[[State], Record | None]
 MODELS = [
@@ -274,6 +275,39 @@ def test_a_candidate_that_is_judged_again_and_again_comes_to_rest(decisions: lis
                 assert len(ledger) < 200
         again = _verdict(model, fold(ledger).expected_champion(_subject(model, policy)), good, approval, policy)
         assert next_registration(fold(ledger), again, ()) is None
+
+
+@pytest.mark.parametrize("damage", ["gone", "another"])
+def test_a_last_record_that_is_gone_or_another_one_is_noticed(gate: Gate, damage: str) -> None:
+    gate.run(gate.model(1))
+    ledger, size = Ledger(gate.store, NAME), gate.state.size
+    gate.store.objects.local_path(f"registry/{NAME}/ledger/{size:06d}.json").unlink()
+    if damage == "another":
+        for head in gate.store.objects.list(f"registry/{NAME}/heads"):
+            if f"{size:06d}-" in head:
+                aside = gate.store.objects.local_path(head)
+                content = aside.name
+                aside.unlink()
+        records = iter([Record(kind="promoted", version=1, alias="shadow")])
+        ledger.extend(lambda state: next(records, None))
+        (aside.parent / content).touch()
+        (present,) = (path for path in aside.parent.glob(f"{size:06d}-*") if path.name != content)
+        present.unlink()
+    with pytest.raises(LedgerError, match=f"{size:06d}.json: expected the record with the digest"):
+        Ledger(gate.store, NAME).state()
+
+
+@pytest.mark.parametrize("hidden", ["\x1b[2J", "\0", "\u202e"])
+def test_words_of_persons_hold_nothing_that_a_terminal_obeys(gate: Gate, hidden: str) -> None:
+    gate.run(gate.model(1), policy=MANUAL)
+    size = gate.state.size
+    for words in ({"reason": f"fine{hidden}"}, {"by": f"ada{hidden}"}):
+        with pytest.raises(ConfigurationError, match="control characters"):
+            gate.approve(**words)
+    with pytest.raises(ConfigurationError, match="control characters"):
+        tag(gate.store, NAME, 1, {"season": hidden})
+    assert gate.state.size == size
+    gate.approve(reason="naïve, 日本語, مرحبا\nand a second line")
 
 
 @pytest.mark.parametrize(

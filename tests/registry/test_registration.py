@@ -1,5 +1,7 @@
 """What verdicts do to the ledger: versions, aliases, refusals, stale verdicts, and repeats without effect."""
 
+from typing import Any
+
 import pytest
 
 from gatehouse.errors import CorruptArtifactError
@@ -8,6 +10,7 @@ from gatehouse.registry.ledger import StaleVerdictError
 from gatehouse.registry.promotion import archive, promote, rollback
 from gatehouse.registry.registration import WrongEvaluationError
 from gatehouse.registry.stage import NoChampionError, ResolveRequest, resolve
+from gatehouse.store.canonical import canonical_json
 from tests.registry.gate import MANUAL, NAME, Gate
 
 MANUAL_FOR_LONG = GatePolicy(approval="manual", approval_days=30)
@@ -86,6 +89,25 @@ class Grown(GatePolicy):
     most_bytes: int | None = None
 
 
+@pytest.mark.parametrize("change", [{"rules": []}, {"verdict": "refused"}])
+def test_an_evaluation_whose_rules_do_not_lead_to_its_verdict_is_refused(gate: Gate, change: dict[str, Any]) -> None:
+    model = gate.model(1)
+    evaluation = gate.evaluate(model, "")
+    manifest, verdict = gate.store.manifest(evaluation), gate.store.read_json(evaluation, "verdict.json")
+    files = {"verdict.json": canonical_json(verdict | change)}
+    inputs, settings = manifest.derived_from, manifest.configuration
+    planted = gate.store.publish("evaluations", NAME, files, derived_from=inputs, configuration=settings)
+    with pytest.raises(WrongEvaluationError, match="rules that lead"):
+        gate.register(model, str(planted))
+    assert gate.state.size == 0
+
+
+def test_a_repeat_of_a_model_that_was_replaced_says_so(gate: Gate) -> None:
+    for seed in (1, 2):
+        gate.run(gate.model(seed))
+    assert (gate.run(gate.model(1)).decision, gate.run(gate.model(2)).decision) == ("replaced", "approved")
+
+
 @pytest.mark.parametrize(
     "policy",
     [
@@ -148,7 +170,7 @@ def test_a_former_champion_that_is_judged_again_waits_like_any_candidate(gate: G
     gate.run(first)
     assert gate.run(first, policy=MANUAL).decision == "approved"
     gate.run(gate.model(2))
-    assert gate.run(first).decision == "approved"
+    assert gate.run(first).decision == "replaced"
     assert gate.run(first, policy=MANUAL_FOR_LONG).decision == "awaiting approval"
     gate.approve(1)
     assert gate.run(first, policy=MANUAL_FOR_LONG).decision == "awaiting promotion"
@@ -173,7 +195,7 @@ def test_a_candidate_may_be_judged_against_the_present_champion_whatever_was_set
     gate.run(present)
     before = gate.kinds
     result = gate.register(first, gate.evaluate(first, present, good=False))
-    assert (result.decision, gate.kinds) == ("approved", before), "a version that was champion once is not judged anew"
+    assert (result.decision, gate.kinds) == ("replaced", before), "a version that was champion once is not judged anew"
     assert (gate.resolve(refused), gate.resolve(refused, None)) == (first, present)
     assert gate.register(refused, gate.evaluate(refused, present)).version == 3
 

@@ -25,7 +25,11 @@ def test_a_version_goes_from_staging_to_champion_and_back(served: Served) -> Non
     paul, ros = served.promoter, served.reader
     assert ros.get(f"/v1/resolve/{NAME}@champion").json()["version"] == 1
     assert "expected an approval" in _problem(paul.post(f"/v1/models/{NAME}/promote"), 409)
-    signed = paul.post(f"/v1/models/{NAME}/approve", reason="looks right").json()
+    other = paul.post(f"/v1/models/{NAME}/approve", reason="looks right", verdict="sha256-" + "0" * 12)
+    assert "digest of its last verdict" in _problem(other, 409)
+    assert "body.verdict" in _problem(paul.post(f"/v1/models/{NAME}/approve", reason="looks right"), 422)
+    (_, read) = (version["verdict_digest"] for version in ros.get(f"/v1/versions?model={NAME}").json())
+    signed = paul.post(f"/v1/models/{NAME}/approve", reason="looks right", verdict=read).json()
     assert (signed["decision"], signed["version"], signed["by"]) == ("approved", 2, "paul")
     assert paul.post(f"/v1/models/{NAME}/promote", reason="now").json()["decision"] == "promoted"
     result = ros.get(f"/v1/resolve/{NAME}@champion").json()
@@ -34,7 +38,7 @@ def test_a_version_goes_from_staging_to_champion_and_back(served: Served) -> Non
     assert paul.post(f"/v1/models/{NAME}/rollback", version=2, reason="it is slow").json()["decision"] == "rolled back"
     assert ros.get(f"/v1/resolve/{NAME}@champion").json()["version"] == 1
     assert paul.post(f"/v1/models/{NAME}/archive", version=2).json()["decision"] == "archived"
-    assert "archived" in _problem(paul.post(f"/v1/models/{NAME}/reject", version=2, reason="no"), 409)
+    assert "archived" in _problem(paul.post(f"/v1/models/{NAME}/reject", version=2, reason="no", verdict=read), 409)
     acts = ros.get(f"/v1/models/{NAME}/ledger").json()
     assert [act["by"] for act in acts[-4:]] == ["paul"] * 4
     assert [item["reason"] for item in acts[-4:]] == ["looks right", "now", "it is slow", ""]
@@ -69,8 +73,8 @@ def test_every_route_asks_for_its_scope(served: Served) -> None:
 
 
 def test_a_change_is_recorded_before_it_is_made_with_its_outcome_and_also_where_it_is_refused(served: Served) -> None:
-    served.promoter.post(f"/v1/models/{NAME}/approve", reason="looks right")
-    served.reader.post(f"/v1/models/{NAME}/approve", reason="let me")
+    served.promoter.post(f"/v1/models/{NAME}/approve", reason="looks right", verdict=served.gate.verdict_digest())
+    served.reader.post(f"/v1/models/{NAME}/approve", reason="let me", verdict="")
     served.reader.get("/v1/models")
     served.promoter.post(f"/v1/models/{NAME}/promote", version=9)
     records = _audited(served)
@@ -107,7 +111,9 @@ def test_without_an_audit_nothing_is_changed(served: Served, monkeypatch: pytest
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(type(served.gate.store), "record", away)
-    answer = served.promoter.post(f"/v1/models/{NAME}/approve", reason="looks right")
+    answer = served.promoter.post(
+        f"/v1/models/{NAME}/approve", reason="looks right", verdict=served.gate.verdict_digest()
+    )
     assert _problem(answer, 503) == "the disk is full"
     assert answer.headers["Retry-After"] == "5"
     assert not Ledger(served.gate.store, NAME).state().approvals
@@ -141,8 +147,8 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
         rune.post(f"/v1/models/{NAME}/register", evaluation="x"), 422
     )
     assert "body.reason" in _problem(served.promoter.post(f"/v1/models/{NAME}/approve"), 422)
-    for act in ("approve", "promote", "archive"):
-        answer = served.promoter.post(f"/v1/models/{NAME}/{act}", version=99, reason="x")
+    for act, more in (("approve", {"verdict": "sha256-0"}), ("promote", {}), ("archive", {})):
+        answer = served.promoter.post(f"/v1/models/{NAME}/{act}", version=99, reason="x", **more)
         assert "has no version 99" in _problem(answer, 404)
     assert "body.reason" in _problem(served.promoter.post(f"/v1/models/{NAME}/approve", reason="  "), 422)
     assert "at most 65,536 bytes" in _problem(rune.post("/v1/runs", reason="x" * 70_000), 413)

@@ -1,11 +1,13 @@
 """The pages in a browser: log in, look, approve; what data says stays text, and no other site can act."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 import requests
 
 from gatehouse.api.pipelines import ENDED, SUBMITTED
+from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.kfp.local_run import PLAN
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.promotion import tag
@@ -124,6 +126,23 @@ def test_no_other_site_can_act(served: Served) -> None:
     assert answer.headers["Location"] == "/"
     for word in ("HttpOnly", "SameSite=strict"):
         assert word in answer.headers["Set-Cookie"]
+
+
+def test_a_form_signs_the_verdict_that_its_page_showed(served: Served) -> None:
+    page, gate = f"{served.address}/models/{NAME}/2", served.gate
+
+    def form() -> dict[str, str]:
+        shown = requests.get(page, cookies=_cookie(served.promoter), timeout=60).text
+        return dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', shown))
+
+    before, model = form(), gate.model(2)
+    looser = GatePolicy(approval="manual", inconclusive="approval")
+    gate.register(model, gate.evaluate(model, gate.model(1), policy=looser))
+    for fields, signed in ((before, False), (before | {"verdict": ""}, False), (form(), True)):
+        data = fields | {"reason": "the slices hold"}
+        answer = requests.post(f"{page}/approve", data=data, cookies=_cookie(served.promoter), timeout=60)
+        assert ("digest of its last verdict" in answer.text) != signed
+        assert len(gate.state.approvals) == signed
 
 
 def test_who_may_only_read_is_shown_no_form_and_cannot_send_one(served: Served) -> None:
