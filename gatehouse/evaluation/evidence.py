@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,9 @@ from gatehouse.store.hidden_values import error_words
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.model_spec import learned_parts
-from gatehouse.training.predictor import Predictor
+
+if TYPE_CHECKING:
+    from gatehouse.training.predictor import Predictor
 
 _LINEAGE = ("snapshots", "config", "feature-tables", "training-sets", "splits")
 """Kinds of artifacts that every model of a pipeline is made from."""
@@ -106,7 +109,7 @@ def data_checks(store: ArtifactStore, references: Mapping[str, str], training_se
     return tuple(checks)
 
 
-def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: Predictor, part: Part) -> Suite:
+def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candidate: "Predictor", part: Part) -> Suite:
     """The result of the integration suite, which fails if the candidate scores a golden row differently here.
 
     Rows that were removed from the test part, because a model was fitted on them, are not compared. Raises

@@ -14,6 +14,7 @@ from tests.source_tree import ROOT
 DISTRIBUTIONS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
+    "kubeflow": "kubeflow-training",
     "ruamel": "ruamel-yaml",
 }
 DISTRIBUTIONS |= {"mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
@@ -70,10 +71,10 @@ def test_duckdb_and_redis_come_with_what_they_import_without_requiring_it_of_eve
         assert ("redis" in pinned) == ("async-timeout" in pinned), name
 
 
-def test_the_two_images_for_training_differ_in_the_build_of_torch_alone() -> None:
+def test_the_two_images_for_training_differ_in_the_builds_of_torch_and_xgboost_alone() -> None:
     cpu, gpu = _pinned(*LOCKS["training"]), _pinned(*LOCKS["training-gpu"])
-    assert cpu.items() <= gpu.items()
-    more = gpu.keys() - cpu.keys()
+    assert gpu["xgboost"] == cpu.pop("xgboost-cpu") and cpu.items() <= gpu.items()
+    more = gpu.keys() - cpu.keys() - {"xgboost"}
     assert "nvidia-nccl-cu13" in more and all(name.startswith(("cuda-", "nvidia-", "triton")) for name in more)
 
 
