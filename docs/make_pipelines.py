@@ -64,7 +64,7 @@ def _page(name: str, spec: Compiled, stages: dict[str, list[str]]) -> str:
             table(["parameter", "type", "default", "what it is"], parameters),
             "## What is shown in the KFP UI\n" if outputs else "",
             table(["task", "output", "kind", "what it is"], outputs) if outputs else "",
-            "## Tasks\n\nWhat each pod gets on the platform of the example.\n",
+            "## Tasks\n\nResources of each pod on the platform of the example.\n",
             table(
                 ["task", "stages", "CPU", "memory", "ends after", "retries", "cache"],
                 [_row(task_of_spec, stages[task_of_spec.name]) for task_of_spec in spec.leaves],

@@ -90,7 +90,7 @@ def verify(
 ) -> None:
     """Verify every byte and every record, and report everything that is wrong; exit code 1 if anything is.
 
-    What was erased on request is reported as erased; it is not an error.
+    Artifacts that were erased on request are reported as erased; that is no error.
     """
     opened = open_store(store)
     results = data.verify(opened, find(opened, reference) if reference else None)
@@ -124,7 +124,7 @@ def pull_reference(
     target = ArtifactStore.open(to)
     if target.address == opened.address:
         raise ConfigurationError(f"--to: expected another store than {opened.address}.")
-    styles = {"copied": "green", "present": "dim", "erased": "red"}
+    styles = {"copied": "green", "present": "dim", "erased": "red", "unerased": "red"}
 
     def print_line(item: Pulled) -> None:
         echo((f"{item.state:<8}", styles[item.state]), f"{size(item.bytes):>13}  {item.reference}")
@@ -132,6 +132,8 @@ def pull_reference(
     pulled = pull(opened, artifact, target, print_line)
     copied = [item for item in pulled if item.state == "copied"]
     typer.echo(f"{len(copied)} of {len(pulled)} artifacts copied ({size(sum(item.bytes for item in copied))})")
+    if any(item.state == "unerased" for item in pulled):
+        typer.echo(f"Some were erased in {opened.address}, and are still in {target.address}: erase them there too.")
     typer.echo(target.address_of(artifact))
 
 
@@ -351,7 +353,7 @@ def erase(
 ) -> None:
     """Remove an artifact's data for good, with an audited record. It cannot be undone.
 
-    What it was made from, what was derived from these, and artifacts that share their files are erased too: all are
+    Its inputs, all artifacts that were derived from these, and artifacts that share their files are erased too: all are
     listed first. Manifests stay and say that the data was erased. Run it while no run uses the data. It also finishes
     erasures that were interrupted.
     """

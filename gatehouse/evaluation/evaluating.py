@@ -46,7 +46,7 @@ Curves = dict[str, list[list[float]]]
 
 @dataclass(frozen=True)
 class CandidateFacts:
-    """What is known of a candidate besides its predictions; a rule that needs more finds it not checked."""
+    """Facts about a candidate besides its predictions; a rule that needs more finds it not checked."""
 
     model: Manifest
     checks: tuple[DataCheck, ...] = ()
@@ -69,7 +69,7 @@ class Uncertainty:
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured, and the rules that the gate applied to it."""
+    """The measurements, and the rules that the gate applied to it."""
 
     metrics: Mapping[str, Mapping[str, float]]
     uncertainty: Uncertainty

@@ -199,7 +199,7 @@ class FittedTestRows:
 
 @dataclass(frozen=True)
 class Origins:
-    """What is known of the data that a candidate was made from.
+    """Facts about the data that a candidate was made from.
 
     Attributes:
         lacking: Why the parts of its split are unknown, in words.

@@ -34,7 +34,7 @@ def page(store: ArtifactStore, reference: str) -> str:
     metrics, slices, curves, verdict, uncertainty = (store.read_json(reference, f"{name}.json") for name in names)
     policy = GatePolicy.model_validate(verdict["policy"])
     spec = EvaluationSpec.model_validate(manifest.configuration["spec"])
-    given = "scores" in manifest.details
+    of_scores = "scores" in manifest.details
     inputs, level = manifest.derived_from, manifest.details["level"]
     measured_on = percent(level["value"]) if level["is_share"] else f"{level['value']:.4g}"
     rules = [Rule(**rule) for rule in verdict["rules"]]
@@ -68,10 +68,10 @@ def page(store: ArtifactStore, reference: str) -> str:
         inputs={
             "candidate": inputs.get("model", "not stated"),
             "champion": inputs.get("champion") or manifest.details.get("champion") or "none yet",
-            "test set" if given else "training set": inputs["training_set"],
-            "scores" if given else "split": inputs["scores" if given else "split"],
+            "test set" if of_scores else "training set": inputs["training_set"],
+            "scores" if of_scores else "split": inputs["scores" if of_scores else "split"],
         },
-        given=given,
+        of_scores=of_scores,
     )
 
 

@@ -167,7 +167,8 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
             predicted = model.predict(part.table)
             threshold = model.calibration.threshold if model.calibration else None
     except GatehouseError as error:
-        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}") from error
+        advice = " Archive its version with `gatehouse models archive`, and evaluate again." if role == "floor" else ""
+        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}{advice}") from error
     require_usable(predicted, part.rows, task, f"{role} {reference}")
     if predicted.ndim == 2:
         training_set = store.manifest(reference).derived_from.get("training_set", "")

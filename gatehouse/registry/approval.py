@@ -1,4 +1,4 @@
-"""What a person decides at the gate: approvals of a verdict, and exemptions from a rule, each signed and for some days.
+"""Decisions of a person at the gate: approvals of a verdict, and exemptions from a rule, each signed and for some days.
 
 An approval signs one verdict with a name and a reason; makers may be excluded. An exemption allows one candidate to
 break one rule; the ledger records who and why.

@@ -7,6 +7,7 @@ repeats the digest of each record, so that a last record which is gone, or is an
 """
 
 import json
+import logging
 import os
 import unicodedata
 from collections.abc import Callable, Iterable, Set
@@ -15,13 +16,15 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.store.canonical import canonical_json, digest_of
 from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.records import author, whoami
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.stage import Effects
 from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
 
 STAGING, SHADOW, CANARY, CHAMPION = "staging", "shadow", "canary", "champion"
 ALIASES = (STAGING, SHADOW, CANARY, CHAMPION)
@@ -469,13 +472,21 @@ class Ledger:
             record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
             after = fold([record], state)
             body = _sealed(record.model_dump(mode="json"), head)
+            if head:
+                self._put_head(state.size, head)  # A killed writer left none.
             if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
-                self.store.objects.put_bytes(f"{self._heads}/{after.size:06d}-{body['digest']}", b"")
                 state, head = after, str(body["digest"])
+                try:
+                    self._put_head(state.size, head)
+                except StoreError as error:
+                    logger.warning("%s: the next record will note record %d: %s", self._heads, state.size, error)
             else:
                 records, head = self._read()
                 state = fold(records)
         return state
+
+    def _put_head(self, number: int, digest: str) -> None:
+        self.store.objects.put_bytes(f"{self._heads}/{number:06d}-{digest}", b"")
 
     def _key(self, number: int) -> str:
         return f"{self._prefix}/{number:06d}.json"

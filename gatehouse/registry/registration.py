@@ -1,4 +1,4 @@
-"""What follows in the ledger from an evaluation: its verdict, and the records that the verdict leads to."""
+"""The records of the ledger that follow from an evaluation: its verdict, and the records that the verdict leads to."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -52,17 +52,17 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
         if moved or lapsed:
             return last[1]
     rules = rules_of(store, evaluation)
-    said = store.read_json(evaluation, "verdict.json")["verdict"]
-    if not rules or verdict_of(rules) != said:
+    judged = store.read_json(evaluation, "verdict.json")
+    if not rules or verdict_of(rules) != judged["verdict"]:
         raise WrongEvaluationError(
-            f"{evaluation}: expected the rules that led to its verdict, {said}, found {len(rules)} rules that lead to "
-            f"{verdict_of(rules)}. Judge the model again."
+            f"{evaluation}: expected the rules that led to its verdict, {judged['verdict']}, found {len(rules)} rules "
+            f"that lead to {verdict_of(rules)}. Judge the model again."
         )
     exempted = exemptions_from(rules, model, champion, state, moment)
     names_exempted = {exemption.rule for exemption in exempted}
     applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
     verdict, policy = verdict_of(applicable), _policy_of(evaluation, applied)
-    inconclusive, judged = verdict == "inconclusive", store.read_json(evaluation, "verdict.json")
+    inconclusive = verdict == "inconclusive"
     best = judged.get("floor") or judged.get("comparison")
     return Verdict(
         subject=subject,

@@ -139,16 +139,16 @@ def compare_versions(request: Request, first: Text = "", second: Text = "") -> H
 @router.get("/search")
 def search(request: Request, kind: Literal["runs", "versions"] = "runs", where: Text = "", sort: Text = "") -> Response:
     """Tracked runs or versions that meet conditions, sorted, with a form to draw the curves of several runs."""
-    session, found, wrong = Session(request), None, ""
+    session, rows, wrong = Session(request), None, ""
     store, conditions = session.server.store, [text for text in re.split(r"\s+and\s+", where.strip()) if text]
     try:
         searched = (conditions, sort, _MOST_ROWS)
-        found = (
+        rows = (
             runs.search(runs.reader(store), *searched) if kind == "runs" else models.versions(store, "", "", *searched)
         )
     except ConfigurationError as error:
         wrong = str(error)
-    return session.draw("search.html", kind=kind, where=where, sort=sort, found=found, wrong=wrong)
+    return session.draw("search.html", kind=kind, where=where, sort=sort, found=rows, wrong=wrong)
 
 
 @router.get("/curves")

@@ -95,8 +95,8 @@ def collect(
                 stat = replace(stat, modified=max(stat.modified, marker.modified))
                 if goes("manifest", key, stat, "is deprecated", stays or held.get(reference, "")):
                     staying.remove(reference)
-                    for rest in [] if dry_run else list(objects.list(str(reference))):
-                        remove_record(objects, rest)
+                    if not dry_run:  # The mark of an erasure stays, and so does what a writer published meanwhile.
+                        remove_record(objects, marker_of(reference))
                     continue
             held |= dict.fromkeys(inputs[reference], f"{reference.short} was made from it")
 

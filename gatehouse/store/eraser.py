@@ -13,6 +13,7 @@ from gatehouse.errors import ConfigurationError, CorruptArtifactError
 from gatehouse.store.collection import lineage_of, read_manifests
 from gatehouse.store.erasure import RECORDS, erased_artifacts, erased_marker, remove_all
 from gatehouse.store.manifest import Manifest
+from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.pages import pages_of
 from gatehouse.store.publishing import quarantined
 from gatehouse.store.records import author, create_record, read_records, remove_record
@@ -23,6 +24,7 @@ LOGS = "logs"
 _QUOTES = ("result", "message")
 _OF_ROWS = ("state", "tables", "warnings")
 """The fields of a record of a delivery that tell of its rows: digests, first and last times, warnings of guards."""
+_SHORTENED = "gc/shortened"
 _CONFIGURATION = "config"
 _EMPTY = frozenset(hashlib.sha256(content).hexdigest() for content in (b"", b"[]", b"{}", b"null"))
 """Digests of files that hold nothing, such as `anomalies.json` of rows without an anomaly."""
@@ -92,6 +94,8 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
 def finish(store: ArtifactStore) -> int:
     """Carry out every recorded erasure, also that of a killed eraser; returns how many objects were removed."""
     objects, removed = store.objects, 0
+    for key, body in read_records(objects, objects.list(_SHORTENED)).items():
+        _put_back(objects, key, body)
     for key, body in read_records(objects, objects.list(RECORDS)).items():
         marker = {name: body[name] for name in ("by", "at", "reason")} | {"record": key}
         for artifact in body["artifacts"]:
@@ -131,10 +135,17 @@ def _remove_traces(store: ArtifactStore, erased: Set[str]) -> int:
     quoting += [(key, body, _OF_ROWS) for key, body in deliveries.items() if body["snapshot"] in erased]
     quoting = [(key, body, names) for key, body, names in quoting if body.keys() & set(names)]
     for key, body, names in quoting:
-        remove_record(objects, key)
         rest = {name: value for name, value in body.items() if name not in names}
-        create_record(objects, key, rest | {"erased": True})
+        create_record(objects, f"{_SHORTENED}/{key}", rest | {"erased": True})
+        remove_record(objects, key)
+        _put_back(objects, f"{_SHORTENED}/{key}", rest | {"erased": True})
     return len(memos) + len(quoting)
+
+
+def _put_back(objects: ObjectStore, shortened: str, body: dict[str, Any]) -> None:
+    """Create a record from its shortened copy, which an eraser that was killed may have left."""
+    create_record(objects, shortened.removeprefix(f"{_SHORTENED}/"), body)
+    remove_record(objects, shortened)
 
 
 def _all_manifests(store: ArtifactStore) -> dict[Reference, Manifest]:

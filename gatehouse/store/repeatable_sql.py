@@ -216,8 +216,8 @@ class _Rewriting:
             name, advice = "summarize", "name the aggregates"
         elif name not in _CLOCK and not (name == "age" and len(node["arguments"]) == 1):
             return
-        found = f"{name} in the macro {self.macro}" if self.macro else name
-        self.problems.append(f"{self.where}:{self.line}: expected the same rows at every run, found {found}; {advice}")
+        place = f"{name} in the macro {self.macro}" if self.macro else name
+        self.problems.append(f"{self.where}:{self.line}: expected the same rows at every run, found {place}; {advice}")
 
     def body(self, node: Node) -> Node | None:
         """The body that the call of a macro stands for, if the macro holds something to replace or to refuse."""
@@ -346,10 +346,10 @@ class _Rewriting:
     def parsed(self, query: str) -> Node:
         """The syntax tree of a query, under `node`; null for what is no query, with the kind of the `error`."""
         ((text,),) = self.connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()
-        told = json.loads(text)
-        statements = told.get("statements", ())
+        answer = json.loads(text)
+        statements = answer.get("statements", ())
         tree: Node = statements[0] if len(statements) == 1 else {"node": None}
-        return tree | {"error": told.get("error_type", "")}
+        return tree | {"error": answer.get("error_type", "")}
 
     def expression(self, text: str) -> Node:
         """The syntax tree of an expression."""

@@ -22,7 +22,11 @@ from gatehouse.store.store import ArtifactStore
 
 @dataclass(frozen=True)
 class Pulled:
-    """One artifact of a transfer: `copied`; `present`, if it was there already; or `erased`, and without its files."""
+    """One artifact of a transfer.
+
+    It is `copied`; `present`, if it was there already; `erased`, and without its files; or `unerased`, if the source
+    erased it and the target still has its files.
+    """
 
     reference: Reference
     bytes: int
@@ -52,8 +56,9 @@ def pull(
         manifest = manifests[current]
         size = sum(entry.bytes for entry in manifest.files)
         if (erasure := read_record(source.objects, erased_marker(current))) is not None:
-            state = "erased"
+            state = "erased" if read_record(target.objects, erased_marker(current)) else "unerased"
             if target.objects.stat(f"{current}/manifest.json") is None:
+                state = "erased"
                 body = erasure | {"record": f"{source.address}/{erasure['record']}"}
                 create_record(target.objects, erased_marker(current), body)
                 target.objects.put_bytes(f"{current}/manifest.json", manifest.to_json().encode())

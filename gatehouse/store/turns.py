@@ -27,7 +27,7 @@ class RenewedRecord:
         """Prepare to hold the record `key`, which shows others these facts; `beat` is in seconds."""
         self._objects, self._key, self._beat = objects, key, beat
         self._own = author() | facts | {"token": secrets.token_hex(8)}
-        self._ended, self._lost = threading.Event(), False
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         self._take()
@@ -53,7 +53,6 @@ class RenewedRecord:
         while not self._ended.wait(self._beat):
             try:
                 if not self._is_own():
-                    self._lost = True
                     return
                 self._objects.renew(self._key)
             except Exception as error:

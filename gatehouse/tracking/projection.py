@@ -324,7 +324,7 @@ def leave_ledger(store: ArtifactStore, model_name: str) -> None:
 
 
 def left_by(store: ArtifactStore, run: str) -> Backlog:
-    """What the tasks of a run left to be shown."""
+    """The records that the tasks of a run left to be shown."""
     tracked = (event.body.get("tracked") for _, event in events(store, run) if ":" not in event.stage)
     made = [str(reference) for reference in dict.fromkeys(tracked) if reference]
     models, experiments = (

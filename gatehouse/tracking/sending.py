@@ -56,7 +56,7 @@ Follower = Callable[[Sequence[Point]], None]
 FOLLOWER: ContextVar[Follower | None] = ContextVar("gatehouse_follower", default=None)
 """The follower: called with the metrics of trainings in this context."""
 RUN_TITLE: ContextVar[str] = ContextVar("gatehouse_run_title", default="train")
-"""What MLflow calls the runs of trainings in this context."""
+"""The names that MLflow has for the runs of trainings in this context."""
 VOLUME = "GATEHOUSE_METRICS"
 INTERVAL = 0.5
 _DELAY = 3.0  # Nobody watches the metrics of a shorter training; all of them are sent when it has ended.

@@ -299,8 +299,8 @@ def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: 
         for constraint in spec.constraints:
             name, nearest = constraint.measure, max if constraint.at_least is not None else min
             values = [values[name] for values in measured if name in values]
-            found = f"the nearest was {nearest(values):g}" if values else "measured in no trial"
-            limits.append(f"{name}: {constraint.words}, {found}")
+            closest = f"the nearest was {nearest(values):g}" if values else "measured in no trial"
+            limits.append(f"{name}: {constraint.words}, {closest}")
         listed = "; ".join(limits)
         message = f"None of the {states['succeeded']} trials that succeeded keeps to all constraints: {listed}."
     else:

@@ -28,11 +28,11 @@ _ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 """Optuna's sampler by Katib's name."""
 _SETTINGS = {
-    "n_startup_trials": "n_startup_trials",
-    "n_ei_candidates": "n_ei_candidates",
-    "n_initial_points": "n_startup_trials",
+    "TPESampler": {"n_startup_trials": "n_startup_trials", "n_ei_candidates": "n_ei_candidates"},
+    "CmaEsSampler": {"n_startup_trials": "n_startup_trials"},
+    "GPSampler": {"n_initial_points": "n_startup_trials"},
 }
-"""Optuna's name of a setting by Katib's."""
+"""Optuna's name of a setting by Katib's, for each sampler."""
 
 _COUNTS = ("maxTrialCount", "parallelTrialCount", "maxFailedTrialCount")
 _OTHERS = ("resumePolicy", "earlyStopping", "metricsCollectorSpec", "trialTemplate")
@@ -162,8 +162,8 @@ def _algorithm(body: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, A
     chosen = dict(_ALGORITHMS[name])
     for entry in _mappings(body, "algorithmSettings"):
         setting, value = str(entry.get("name")), entry.get("value")
-        if setting in _SETTINGS:
-            chosen[_SETTINGS[setting]] = value
+        if renamed := _SETTINGS.get(chosen["name"], {}).get(setting):
+            chosen[renamed] = value
         else:
             why = "the seed is an input of the component" if setting == "random_state" else "Optuna has no such option"
             left_out[f"algorithm.algorithmSettings {setting}: {value}"] = why

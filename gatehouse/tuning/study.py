@@ -67,6 +67,10 @@ class ExperimentStudy:
             for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
                 self.optuna.enqueue_trial(chosen)
             self.optuna.set_user_attr(_QUEUED, True)
+        for frozen in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            # In a database a trial's record and its end are two commits, and a kill may come between them.
+            if frozen.number < len(self.trials) and self.trials[frozen.number].ended:
+                self._tell(self.trials[frozen.number])
         begun = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         self._begun = {frozen.number for frozen in begun}
         self.elapsed = max((trial.elapsed for trial in self.trials), default=0.0)
@@ -174,11 +178,15 @@ class ExperimentStudy:
             self.trials[trial.number] = trial
         else:
             self._record(trial, optuna_trial)
-            self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
-            values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
-            self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))
+            self._tell(trial)
         self.flush()
         return trial
+
+    def _tell(self, trial: Trial) -> None:
+        succeeded = trial.state == "succeeded"
+        self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
+        values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
+        self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))
 
 
 def _read(study: optuna.Study) -> list[Trial]:

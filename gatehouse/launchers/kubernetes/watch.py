@@ -189,7 +189,7 @@ class Deadlines:
     def resume(self, progress: Mapping[str, Any], created: str) -> None:
         """Continue for a job that another launcher has watched.
 
-        What the job did when that launcher last looked counts as what it did until now.
+        The state of the job when that launcher last looked counts as its state until now.
         """
         self.changed_at = progress.get("since") or created
         changed = datetime.fromisoformat(self.changed_at.replace("Z", "+00:00"))

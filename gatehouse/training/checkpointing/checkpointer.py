@@ -141,9 +141,9 @@ class Checkpointer:
     def save_now(self, state: TrainingState, step: int, reasons: tuple[str, ...], seconds: float) -> bool:
         """Write a checkpoint before this returns; returns whether it is whole, on all ranks, within `seconds`."""
         deadline = time.monotonic() + seconds
-        if step != self._last_step:
-            if not self._all(self._is_written(seconds)):
-                return False
+        if not self._all(self._is_written(seconds)):
+            return False
+        if step != self._last_step or not self._all(self._whole):
             self._begin(state, step, reasons)
         return self._all(self._is_written(deadline - time.monotonic()) and self._whole)
 
