@@ -297,6 +297,15 @@ def test_a_last_record_that_is_gone_or_another_one_is_noticed(gate: Gate, damage
         Ledger(gate.store, NAME).state()
 
 
+def test_a_head_that_a_killed_writer_did_not_write_comes_with_the_next_record(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    size = gate.state.size
+    (head,) = (key for key in gate.store.objects.list(f"registry/{NAME}/heads") if f"/{size:06d}-" in key)
+    gate.store.objects.local_path(head).unlink()
+    gate.run(gate.model(2))
+    assert gate.state.size > size and gate.store.objects.stat(head) is not None
+
+
 @pytest.mark.parametrize("hidden", ["\x1b[2J", "\0", "\u202e"])
 def test_words_of_persons_hold_nothing_that_a_terminal_obeys(gate: Gate, hidden: str) -> None:
     gate.run(gate.model(1), policy=MANUAL)

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import CorruptArtifactError, StoreError
+from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, StoreError
 from gatehouse.store import memo
 from gatehouse.store.age import DAY, DAYS, store_time, touch
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.collection import Item, collect
 from gatehouse.store.deprecation import deprecate
+from gatehouse.store.eraser import erase, plan_erasure
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -158,6 +159,16 @@ def test_a_deprecated_artifact_stays_while_somebody_reads_it(
         states = _states(collect(store, deprecated=True, forget=True))
         assert states[f"{used}/manifest.json"] == "young" and store.verify(used) == 1
     assert list(store.references()) == [used]
+
+
+def test_a_collection_leaves_the_mark_of_an_erasure(store: ArtifactStore) -> None:
+    table = store.publish("datasets", "t", {"a": b"a person's rows"})
+    deprecate(store.objects, table, "wrong")
+    erase(store, plan_erasure(store, table, only=True), "request 17", "the officer")
+    _make_old(store)
+    collect(store, deprecated=True)
+    with pytest.raises(ErasedArtifactError, match="request 17"):
+        store.publish("datasets", "t", {"a": b"a person's rows"})
 
 
 def _alter(store: ArtifactStore, reference: Reference) -> tuple[Path, bytes]:

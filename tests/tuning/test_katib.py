@@ -55,6 +55,11 @@ def test_objective_and_counts() -> None:
     [
         (algorithm("sobol", random_state="10"), {"name": "QMCSampler", "options": {}}, ["random_state: 10"]),
         (
+            algorithm("random", n_startup_trials="5"),
+            {"name": "RandomSampler", "options": {}},
+            ["n_startup_trials: 5"],
+        ),
+        (
             algorithm("tpe", n_startup_trials="5", n_ei_candidates="30", startup="1"),
             {
                 "name": "TPESampler",

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,18 @@ def test_a_database_holds_the_same_experiment(
     assert "s3cret" not in str(raised.value)
     monkeypatch.delenv(STORAGE)
     assert in_database == read_study(store.objects, "k1")[0]
+
+
+def test_a_kill_between_the_two_commits_of_an_end_loses_no_trial_of_a_database(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path}/studies.db")
+    with opened_study(store.objects, "k1", SPEC, 3, STEPS) as study:
+        trial = study.ask()
+        monkeypatch.setattr(study.optuna, "tell", lambda *_, **__: None)
+        study.end(replace(trial, state="succeeded", values={"log_loss": 0.5}, metrics={"log_loss": 0.5}))
+    with opened_study(store.objects, "k1", SPEC, 3, STEPS) as study:
+        assert [best.number for best in study.front] == [0]
 
 
 def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_each(

@@ -128,6 +128,21 @@ def test_a_checkpoint_that_takes_longer_than_the_machine_has_left_does_not_count
     assert checkpointer.finish() and _steps(checkpointer.store) == [1]
 
 
+def test_a_preemption_writes_the_checkpoint_of_a_step_that_failed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpointer, put_file = Checkpointer(tmp_path, CheckpointSpec(every_steps=1)), CheckpointStore.put_file
+
+    def on_a_full_disk(store: CheckpointStore, name: str, path: Path) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "put_file", on_a_full_disk)
+    checkpointer.save(State(), 1, ("interval",))
+    assert not checkpointer.finish()
+    monkeypatch.setattr(CheckpointStore, "put_file", put_file)
+    assert checkpointer.save_now(State(), 1, ("preemption",), 10.0) and _steps(checkpointer.store) == [1]
+
+
 KEYS = st.text("abc.", min_size=1, max_size=3)
 LEAVES = st.none() | st.floats(allow_nan=False) | st.text(max_size=3) | st.integers(0, 3).map(torch.arange)
 STATES = st.dictionaries(
