@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -105,7 +106,9 @@ class CheckpointCopies:
 
     def __init__(self, store: str, name: str, folder: Path) -> None:
         self._objects, self._prefix, self._folder = open_objects(store), f"scratch/checkpoints/{name}", folder
+        self._restoring = folder.with_name(f"{folder.name}-restoring")
         self._nodes: Nodes | None = None
+        self._token = uuid.uuid4().hex  # Marks the lists of this process.
         self._number, self._base = -1, dict[str, str]()  # The last list, and the files of that from which all began.
         self._began: dict[str, list[int]] = {}  # State of the files of `_base` on this node when the command began.
         self._copied: dict[str, tuple[list[int], str]] = {}  # State and copy's digest by file.
@@ -114,11 +117,13 @@ class CheckpointCopies:
     def restore(self, *, exactly: bool = False) -> None:
         """Write the files of the newest list, unless the folder has files; with `exactly`, remove or replace those.
 
-        The files of one machine are newer than their copies. Several machines must go on from the same files.
+        The files of one machine are newer than their copies, unless `restore` was killed while it wrote them. Several
+        machines must go on from the same files.
         """
-        if not exactly and any(self._folder.iterdir()):
+        if not exactly and any(self._folder.iterdir()) and not self._restoring.exists():
             return
-        number, files = self._newest()
+        self._restoring.touch()
+        number, files, _ = self._newest()
         for path in [path for path in self._folder.rglob("*") if path.is_file()]:
             if sha256_of(path) != files.get(path.relative_to(self._folder).as_posix()):
                 path.unlink()
@@ -131,10 +136,11 @@ class CheckpointCopies:
             if self._newest()[0] == number:
                 raise
             self.restore(exactly=True)  # A newer list has replaced this one.
+        self._restoring.unlink(missing_ok=True)
 
     def begin(self, nodes: Nodes | None = None) -> None:
         """Call it before the command starts; with several nodes after `restore` on each."""
-        self._nodes, (self._number, files) = nodes, self._newest()
+        self._nodes, (self._number, files, _) = nodes, self._newest()
         if nodes:
             self._base = files
             self._began = {name: _state(self._folder / name) for name in files}
@@ -143,39 +149,55 @@ class CheckpointCopies:
     def look(self, now: float) -> None:
         """Copy the files that changed since the last look, some seconds ago, or that a new round asks for."""
         try:
-            if self._nodes and self._nodes.rank:
-                if now >= self._next and (number := self._nodes.begun()) != self._round:
-                    self._nodes.answer(number, self._changes())
-                    self._round = number
-                return
-            if now >= self._next and not self._round:
-                self._next, self._own = now + _COPY_SECONDS, self._changes()
-                self._round = self._nodes.begin() if self._nodes else 1
-            answers = self._nodes.answers(self._round) if self._nodes and self._round else []
-            if self._round and answers is not None:
-                self._list([*answers, self._own])
-                self._round = 0
+            self._look(now)
         except (GatehouseError, OSError, RuntimeError) as error:  # It is tried again; the command goes on.
             self._next = now + _COPY_SECONDS
-            self._round = self._round if self._nodes and self._nodes.rank else 0
             logger.warning("Checkpoints are not copied for now: %s", error)
 
-    def close(self, seconds: float) -> None:
-        """Copy what the command left at its end; the other nodes may take so many seconds to answer."""
-        until, leads = time.monotonic() + seconds, not (self._nodes and self._nodes.rank)
-        self._next, answered = 0.0, self._round
-        if leads:
+    def close(self, seconds: float) -> bool:
+        """Copy what the command left at its end, and try for so many seconds; returns whether it is copied.
+
+        On other nodes than rank 0's: whether rank 0's node has begun a round, and this one has answered.
+        """
+        until, copied = time.monotonic() + seconds, False
+        if leads := not (self._nodes and self._nodes.rank):
             self._round = 0  # A round that has begun may be older than the last files.
-        self.look(time.monotonic())
-        while (self._round != 0) if leads else (self._round == answered != _CLOSED):
+        self._next = 0.0
+        while True:
+            problem: object = "another node did not answer."
+            try:
+                copied = self._look(time.monotonic())
+            except (GatehouseError, OSError, RuntimeError) as error:
+                problem, self._next = error, 0.0
+            if copied or self._round == _CLOSED:
+                break
             if time.monotonic() > until:
-                logger.warning("The last checkpoints are not copied: another node did not answer.")
+                logger.warning("The last checkpoints are not copied: %s", problem)
                 break
             time.sleep(_LOOK_SECONDS / 4)
-            self.look(time.monotonic())
         if leads and self._nodes:
             with suppress(RuntimeError):
                 self._nodes.close()
+        return copied
+
+    def _look(self, now: float) -> bool:
+        """Returns whether a list with the changes of this node's files is there, or whether it has answered a round."""
+        if self._nodes and self._nodes.rank:
+            if now < self._next or (number := self._nodes.begun()) == self._round:
+                return False
+            self._nodes.answer(number, self._changes())
+            self._round = number
+            return number != _CLOSED
+        if now >= self._next and not self._round:
+            self._next, self._own = now + _COPY_SECONDS, self._changes()
+            self._round = self._nodes.begin() if self._nodes else 1
+        number, self._round = self._round, 0
+        answers = self._nodes.answers(number) if self._nodes and number else []
+        if not number or answers is None:
+            self._round = number
+            return False
+        self._list([*answers, self._own])
+        return True
 
     def _changes(self) -> dict[str, Any]:
         """The files that are new or other since the command began, with the digests of their copies, and those gone."""
@@ -203,11 +225,14 @@ class CheckpointCopies:
         files = {name: digest for name, digest in self._base.items() if name not in gone}
         for change in changes:
             files |= change["files"]
-        number, listed = self._newest()
+        number, listed, token = self._newest()
         if files != listed:  # Else the list may be there although the store did not answer.
-            if number > self._number:
+            new = number + 1, files, self._token
+            created = (number <= self._number or token == self._token) and create_record(
+                self._objects, f"{self._prefix}/files-{number + 1:08d}.json", {"files": files, "by": self._token}
+            )
+            if not created and self._newest() != new:  # Its creation may have been repeated after a lost answer.
                 raise StoreError("another machine goes on with this job.")
-            create_record(self._objects, f"{self._prefix}/files-{number + 1:08d}.json", {"files": files})
             for digest in set(listed.values()) - set(files.values()):
                 remove_record(self._objects, f"{self._prefix}/{digest}")
             if listed or number >= 0:
@@ -215,12 +240,12 @@ class CheckpointCopies:
             number += 1
         self._number = number
 
-    def _newest(self) -> tuple[int, dict[str, str]]:
-        """Number of the newest list and the digest of each file in it; -1 and no files if there is no list."""
+    def _newest(self) -> tuple[int, dict[str, str], str]:
+        """Number of the newest list, the digest of each file in it, and its writer; -1 and no files without a list."""
         while lists := sorted(key for key in self._objects.list(self._prefix) if "/files-" in key):
             if record := read_record(self._objects, lists[-1]):  # Else a newer one has replaced it.
-                return int(lists[-1][-13:-5]), record["files"]
-        return -1, {}
+                return int(lists[-1][-13:-5]), record["files"], record["by"]
+        return -1, {}, ""
 
 
 def _state(path: Path) -> list[int]:
@@ -233,6 +258,7 @@ CODE, INPUTS = "code", "inputs"
 _COMPLETE = "output-complete"
 _LOOK_SECONDS = 0.2
 _LAST_LINES_SECONDS, _END_SECONDS = 5.0, 30.0
+_OUTCOME_SECONDS = 1.0  # from the last try to copy to the deadline of the wrapper, which reads the outcome
 VARIABLE = re.compile(r"\$(\{)?(GATEHOUSE_\w+)(?(1)\})")  # Other expansions are a shell's.
 
 
@@ -390,11 +416,14 @@ def _run(directory: Path) -> int:
     if aborted:
         time.sleep(_END_SECONDS)  # The wrapper reads the stacks, and ends this process.
     # A killed command may have left half a file, and of a good end nothing must be resumed.
+    saved = copies is None  # Without a store, the machine itself keeps the files.
     if copies and ended not in (-signal.SIGKILL, 0):
         left = Flag.read(flag)
-        copies.close(max(0.0, left.deadline - time.monotonic()) if left else _COPY_SECONDS)
-    if ended != 0 and flag.exists():
-        Preempted(0, saved=True).write(Path(os.environ[OUTCOME]))
+        saved = copies.close(left.deadline - time.monotonic() - _OUTCOME_SECONDS if left else _COPY_SECONDS)
+    outcome = Path(os.environ[OUTCOME])
+    # The first worker of a machine copies for all, so its outcome counts.
+    if ended != 0 and flag.exists() and (os.environ.get("LOCAL_RANK", "0") == "0" or not outcome.exists()):
+        Preempted(0, saved=saved).write(outcome)
     return PREEMPTED_CODE if ended != 0 and terms else ended
 
 

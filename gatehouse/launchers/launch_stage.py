@@ -1,6 +1,5 @@
 """The stage that runs a command of the user's own as a training job, with any launcher, and keeps what it leaves."""
 
-import itertools
 import json
 import logging
 import math
@@ -10,6 +9,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -34,7 +34,7 @@ from gatehouse.store.stage import CONTENTS, Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import PREFIX, in_background
 from gatehouse.tracking.metrics_file import MetricsFile
-from gatehouse.tracking.sending import tracked_job
+from gatehouse.tracking.sending import RUN_TITLE, tracked_job
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,10 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
             tracked = {URI: uri, RUN: run.info.run_id}
     command = request.command.model_copy(update={"environment": tracked | request.command.environment})
     own = request.model_copy(update={"command": command})
-    with finished_command(store, key, own, tracked=bool(tracked)) as (job, metrics), store.workspace() as workspace:
+    with (
+        finished_command(store, key, own, tracked=tracking is not None) as (job, metrics),
+        store.workspace() as workspace,
+    ):
         with tarfile.open(job / WEIGHTS) as archive:
             unpack_tar(archive, workspace)
             files = {name: workspace / name for name in archive.getnames()}
@@ -96,10 +99,11 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
         if request.log:
             (job / LOG).touch()  # The command may have printed nothing.
             shutil.copyfile(job / LOG, request.log)
-    if tracking and tracked:
-        with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
-            own_metrics = client.get_run(tracked[RUN]).data.metrics
-            metrics |= {name: value for name, value in own_metrics.items() if not name.startswith(PREFIX)}
+    if tracking:
+        if tracked:
+            with warning_on_failure(store, "launch:tracking"), tracking.client() as client:
+                own_metrics = client.get_run(tracked[RUN]).data.metrics
+                metrics |= {name: value for name, value in own_metrics.items() if not name.startswith(PREFIX)}
         if not is_shown_later():
             send_rest(store)  # Now, so that what the command logs itself comes first: it has one value for each step.
     for name in [name for name, value in metrics.items() if not math.isfinite(value)]:
@@ -112,7 +116,6 @@ _WHERE |= {"resources": {}, "restarts": 3}
 _METRIC = re.compile(
     r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
 )
-_STEPS = ("step", "epoch")  # Metrics of a line that number it; else the lines are counted.
 _LOOK_SECONDS = 0.2
 
 
@@ -194,6 +197,47 @@ def metrics_in(line: str) -> dict[str, float]:
     return {name: float(value) for name, value in _METRIC.findall(line)}
 
 
+@dataclass
+class LineSteps:
+    """The steps at which MLflow shows the lines of a log, of which it keeps the first value at each step.
+
+    A step is the `step` in the line, else its `epoch`, else the number of the line. Where steps begin anew in each
+    epoch, and lines have both, the steps of an epoch follow those of the epoch before. A command that goes on from a
+    checkpoint repeats its steps.
+    """
+
+    lines: int = 0
+    reached: int = -1  # The greatest step of a line with `step`.
+    offset: int = 0  # What is added to the steps of the last epoch.
+    offsets: dict[str, int] = field(default_factory=dict)  # By epoch.
+    warned: bool = False
+
+    def step_of(self, metrics: Mapping[str, float]) -> int:
+        """The step of the next line."""
+        self.lines += 1
+        step, epoch = (
+            int(value) if 0 <= (value := metrics.get(name, math.nan)) < math.inf else None for name in ("step", "epoch")
+        )
+        if step is None:
+            return self.lines - 1 if epoch is None else epoch
+        if epoch is None:
+            if step < self.reached and not self.warned:
+                self.warned = True
+                logger.warning(
+                    "A line has step=%d after step=%d. MLflow keeps the first value at each step. If the steps begin "
+                    "anew in each epoch, print epoch=… in the same lines.",
+                    step,
+                    self.reached,
+                )
+        else:
+            if str(epoch) not in self.offsets and step + self.offset <= self.reached:
+                self.offset = self.reached + 1 - step
+            self.offset = self.offsets.setdefault(str(epoch), self.offset)
+            step += self.offset
+        self.reached = max(self.reached, step)
+        return step
+
+
 @contextmanager
 def finished_command(
     store: ArtifactStore,
@@ -222,24 +266,26 @@ def finished_command(
         job |= {"key": key, "image": spec.image}  # Jobs and checkpoints on a cluster are named by the digest of this.
         write_json(directory / JOB, job | {"parameters": parameters or {}, "output": parameters is None})
         # A command that goes on from its last checkpoint may have nothing more to print.
-        metrics = json.loads((directory / PRINTED).read_text()) if (directory / PRINTED).exists() else {}
+        printed = json.loads((directory / PRINTED).read_text()) if (directory / PRINTED).exists() else {}
+        metrics, steps = printed.get("metrics", {}), LineSteps(**printed.get("steps", {}))
         if (log := directory / LOG).exists():
             for line in log.read_text(errors="replace").splitlines():
-                metrics |= metrics_in(line)
-            write_json(directory / PRINTED, metrics)
+                if new := metrics_in(line):
+                    metrics |= new
+                    steps.step_of(new)
+            write_json(directory / PRINTED, {"metrics": metrics, "steps": vars(steps)})
             log.unlink()
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
         with ExitStack() as around:
             if tracked:
+                around.callback(RUN_TITLE.reset, RUN_TITLE.set(request.name))  # Of a run that is created later.
                 around.enter_context(tracked_job(store, key, request.name, directory / METRICS))
             lines = around.enter_context(closing(MetricsFile(directory / METRICS)))
-            numbers = itertools.count((directory / METRICS).read_bytes().count(b"\n"))
 
             def on_line(new: dict[str, float]) -> None:
                 metrics.update(new)
-                steps = (int(new[name]) for name in _STEPS if 0 <= new.get(name, math.nan) < math.inf)
-                lines.log(new, next(steps, next(numbers)))
+                lines.log(new, steps.step_of(new))
                 on_metrics(new)
 
             around.enter_context(in_background(lambda ended: _follow(log, on_line, ended), f"metrics-{key}"))

@@ -173,9 +173,9 @@ def stacks_of(directory: Path) -> str:
 
 
 def note_attempt(directory: Path, event: str, *, start: bool = False) -> None:
-    """Append to the job's directory that workers start, or how they ended."""
+    """Append to the job's directory that workers start, or how they ended; a full disk loses the note, not the job."""
     line = {"at": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", "event": event} | ({"start": True} if start else {})
-    with open(directory / ATTEMPTS, "a") as file:
+    with suppress(OSError), open(directory / ATTEMPTS, "a") as file:
         file.write(json.dumps(line) + "\n")
 
 

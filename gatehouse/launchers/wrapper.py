@@ -58,7 +58,6 @@ from gatehouse.runtime.process import (
 
 logger = logging.getLogger(__name__)
 
-PREEMPTED = "preempted.json"
 RENDEZVOUS_CODE = 128 + signal.SIGHUP
 """Exit code if the machines did not connect, or lost the machine of the rendezvous."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -75,7 +74,7 @@ class Options:
 
     program: str
     processes: int  # workers on this machine
-    directory: Path  # the job's; logs and the outcome are written there
+    directory: Path  # the job's; logs are written there
     nodes: int = 1  # the most nodes
     min_nodes: int = 0  # the fewest nodes with which the program goes on; 0 for all
     rendezvous: str = ""  # `host:port`; empty for a single machine
@@ -125,7 +124,6 @@ class Wrapper:
             self._stacks_asked |= number == STACKS_SIGNAL
 
         options = self._options
-        (options.directory / PREEMPTED).unlink(missing_ok=True)
         for number in (signal.SIGTERM, STACKS_SIGNAL):
             signal.signal(number, on_signal)
         variables = {FLAG: str(self._flag), OUTCOME: str(self._outcome), FOLDER: str(self._folder)}
@@ -150,7 +148,6 @@ class Wrapper:
                 time.sleep(0.01)
         preempted = Preempted.read(self._outcome)
         if preempted is not None:
-            preempted.write(options.directory / PREEMPTED)
             saved = "saved" if preempted.saved else "not saved: the checkpoint before it counts"
             logger.info("Preempted after step %d, which is %s.", preempted.step, saved)
         # A finished run stays finished, even if it received a SIGTERM at the same moment.

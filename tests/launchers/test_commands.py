@@ -10,12 +10,21 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.command import CheckpointCopies
-from gatehouse.launchers.launch_stage import CommandRequest, LaunchResult, command_of, launch, metrics_in
-from gatehouse.launchers.launcher import EvictedError, TrainingFailedError, TrainingTimeoutError
+from gatehouse.launchers.launch_stage import (
+    CommandRequest,
+    LaunchResult,
+    LineSteps,
+    command_of,
+    finished_command,
+    launch,
+    metrics_in,
+)
+from gatehouse.launchers.launcher import METRICS, EvictedError, TrainingFailedError, TrainingTimeoutError
 from gatehouse.reports.contents import rendered
 from gatehouse.runtime.process import descendants
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.metrics_file import read_points
 from tests.stand_ins.kubernetes_api import kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
 
@@ -148,6 +157,36 @@ def test_a_command_that_goes_on_at_its_end_keeps_its_metrics(
     assert _launch(store, tmp_path, "late", **once).metrics == {"epoch": 3.0, "loss": 1 / 3}
     assert "epoch" not in (tmp_path / "log").read_text()
     assert "The metric diverged is left out" in caplog.text
+
+
+STEPS = """
+import os, pathlib, sys
+saved = pathlib.Path(os.environ["GATEHOUSE_CHECKPOINTS"]) / "epoch"
+begun = int(saved.read_text()) if saved.exists() else 0
+for epoch in range(begun, 3):
+    saved.write_text(str(epoch))
+    for step in range(1, 4):
+        print(f"epoch={epoch} step={step} loss=1", flush=True)
+        if (epoch, step, begun) == (1, 2, 0):
+            sys.exit(3)
+"""
+
+
+def test_steps_that_begin_anew_in_each_epoch_follow_each_other(store: ArtifactStore, tmp_path: Path) -> None:
+    given = PARAMETERS | {"script": STEPS, "store": store.address}
+    request = CommandRequest(**command_of(given, {}, tmp_path / "script.py"))
+    with pytest.raises(TrainingFailedError), finished_command(store, "steps", request, parameters={}):
+        pass
+    with finished_command(store, "steps", request, parameters={}) as (directory, _):
+        points, _ = read_points(directory / METRICS)
+        steps = [point.step for point in points if point.name == "loss"]
+    assert steps == [1, 2, 3, 4, 5, *range(4, 10)], "the second attempt repeats what the first printed after the copy"
+
+
+def test_steps_that_begin_anew_without_an_epoch_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    steps = LineSteps()
+    assert [steps.step_of({"step": step, "loss": 1.0}) for step in (0.0, 0.0, 2.0)] == [0, 0, 2] and not caplog.text
+    assert steps.step_of({"step": 0.0}) == 0 and "print epoch" in caplog.text
 
 
 def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

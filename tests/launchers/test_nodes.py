@@ -1,5 +1,6 @@
 """A command on several nodes: real wrappers that meet, as the pods of a job run them."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import TCPStore
 
+from gatehouse.errors import StoreError
 from gatehouse.launchers.command import CheckpointCopies, Nodes
 from gatehouse.launchers.launcher import (
     CHECKPOINT_NAME,
@@ -171,7 +173,9 @@ def _files(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_a_node_that_others_have_passed_publishes_nothing_older(tmp_path: Path) -> None:
+def test_a_node_that_others_have_passed_publishes_nothing_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b, c = (tmp_path / name for name in "abc")
     first, second = _copies(a, epoch="1"), _copies(b, epoch="0", other="")
     first.begin()
@@ -185,6 +189,74 @@ def test_a_node_that_others_have_passed_publishes_nothing_older(tmp_path: Path) 
     first.close(0.0)  # It has not noticed yet that the others go on without it.
     _copies(c).restore()
     assert _files(c) == {"epoch": "2"}
+    (a / "epoch").unlink()
+    with monkeypatch.context() as patch:  # It writes between the look at the newest list and the list of the second.
+        (b / "epoch").write_text("3")
+        put_bytes = LocalObjects.put_bytes
+        third = _copies(tmp_path / "d")
+        third.begin()
+
+        def put_after_another(objects: LocalObjects, key: str, data: bytes) -> bool:
+            patch.undo()
+            third.look(0.0)
+            return put_bytes(objects, key, data)
+
+        (tmp_path / "d" / "epoch").write_text("2")
+        (tmp_path / "d" / "other").write_text("2")
+        patch.setattr(LocalObjects, "put_bytes", put_after_another)
+        second.look(10.0)
+    again = _copies(tmp_path / "e")
+    again.restore()
+    assert _files(tmp_path / "e") == {"epoch": "2", "other": "2"}, "a file of the newest list is gone"
+
+
+def test_a_restore_that_is_killed_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = _copies(tmp_path / "a", model="1", optim="1"), _copies(tmp_path / "b")
+    first.begin()
+    first.look(0.0)
+    write_bytes, writes = Path.write_bytes, itertools.count()
+
+    def killed(path: Path, data: bytes) -> int:
+        if next(writes) == 1:
+            raise KeyboardInterrupt
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        second.restore()
+    monkeypatch.undo()
+    second.restore()
+    (tmp_path / "b" / "model").write_text("2")
+    second.restore()
+    assert _files(tmp_path / "b") == {"model": "2", "optim": "1"}
+
+
+def test_copies_go_on_after_a_lost_answer_and_the_last_are_tried_until_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = _copies(tmp_path / "a", epoch="1")
+    put_bytes, losses = LocalObjects.put_bytes, [1]
+
+    def put_without_an_answer(objects: LocalObjects, key: str, data: bytes) -> bool:
+        created = put_bytes(objects, key, data)
+        if losses[0]:
+            losses[0] -= 1
+            raise StoreError("no answer")
+        return created
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", put_without_an_answer)
+    copies.begin()
+    copies.look(0.0)
+    for last in ("2", "3"):
+        (tmp_path / "a" / "epoch").write_text(last)
+        losses[0] = 2
+        assert copies.close(10.0)
+        restored = _copies(tmp_path / f"restored-{last}")
+        restored.restore()
+        assert _files(tmp_path / f"restored-{last}") == {"epoch": last}
+    (tmp_path / "a" / "epoch").write_text("4")
+    losses[0] = 1000
+    assert not copies.close(0.0)
 
 
 def test_a_list_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

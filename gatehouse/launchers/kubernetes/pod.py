@@ -98,7 +98,7 @@ def sending_metrics(store: ArtifactStore, folder: str, metrics: Path) -> Iterato
             while (read := read_lines(metrics, offset, _SEND_BYTES))[0]:
                 # There is a folder for each hour, so that no reader must list all objects of a long job.
                 hour = f"{folder}/metrics/{int(time.time()) // 3600:08d}"
-                store.append(hour, {"lines": read[0].decode()})
+                store.append(hour, {"lines": read[0].decode(errors="replace")})
                 offset = read[1]
         except (GatehouseError, OSError) as error:
             logger.warning("Metrics are not sent for now: %s", error)

@@ -52,7 +52,7 @@ def uploaded_inputs(store: ArtifactStore, directory: Path) -> Iterator[Inputs]:
 
     def is_output(path: Path) -> bool:
         first = path.relative_to(directory).parts[0]
-        return first in _OUTPUTS or first.startswith(("checkpoint", "preempted", "stacks-")) or first.endswith(".tmp")
+        return first in _OUTPUTS or first.startswith(("checkpoint", "stacks-")) or first.endswith(".tmp")
 
     inputs = [path for path in sorted(directory.rglob("*")) if path.is_file() and not is_output(path)]
 

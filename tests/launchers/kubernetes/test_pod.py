@@ -105,6 +105,13 @@ def test_lines_that_the_store_does_not_take_are_sent_the_next_time(
     assert _steps(tmp_path / "launcher") == [1]
 
 
+def test_a_pod_leaves_out_a_line_that_a_full_disk_has_cut(store: ArtifactStore, tmp_path: Path) -> None:
+    (tmp_path / "pod").write_bytes('{"at": 1.0, "step": 0, "metrics": {"é'.encode()[:-1])
+    _pod(store, tmp_path / "pod", 1)
+    PodMetrics(store, FOLDER, tmp_path / "launcher").close()
+    assert _steps(tmp_path / "launcher") == [1]
+
+
 def test_hours_that_are_past_are_read_at_the_start_and_at_the_end_only(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
