@@ -37,7 +37,7 @@ def validate(
 
     Args:
         data: A snapshot; or a table in Parquet (a file or a folder), CSV or JSON lines.
-        contract: What the data promises: a contract, what it has of one table (columns and so on), or its reference.
+        contract: A contract, or its reference; for a table also the rules of that table alone, as {columns: …}.
         contract_file: The same as a file of YAML or JSON.
         baseline: With which the rules on drift compare: an earlier validation; of a table also an earlier table.
         table: The table of the contract that this is, if it has several.

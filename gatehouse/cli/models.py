@@ -74,7 +74,10 @@ def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: Json
     (version,) = models.versions(opened, name, where=[f"number={target.number}"]).records
     last = state.last_verdict(version.model)
     uses = f"judged {state.uses_before(last[0], last[1].subject):,} other candidates before" if last else ""
-    numbers = {value.name: value for value in version.numbers}
+    numbers = {
+        number.name: f"{number.value:.4g}" + ("" if number.low is None else f" [{number.low:.4g}, {number.high:.4g}]")
+        for number in version.numbers
+    }
     facts: dict[str, Any] = {
         "version": f"{name}:{target.number}",
         "status": version.status,

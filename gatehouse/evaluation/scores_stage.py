@@ -225,7 +225,9 @@ def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> Eva
     if request.policy.leakage_alarm is None and not decided:
         for name, alarm in profile_of(task).leakage_alarm.items():
             if (value := result.metrics.get(name, 0.0)) >= alarm:
-                warnings.append(f"{name} {value:.4g}: does a feature hold the label? leakage_alarm refuses it")
+                warnings.append(
+                    f"{name} {value:.4g}: does a feature hold the label? Set leakage_alarm in the policy to refuse it"
+                )
     if np.array_equal(read[CANDIDATE].form("classes" if decided else "scores"), part.labels):
         warnings.append("every answer is the label itself: is it a copy?")
     slices = store.read_json(result.evaluation, "slices.json")

@@ -161,11 +161,13 @@ def launch_of(text: str, name: str = LAUNCH) -> Launch:
         launch: Launch = TypeAdapter(Launch).validate_json(text)
     except ValidationError as error:
         schema, problems = CommandSpec.model_json_schema(), []
-        keys = {key for part in (schema, *schema["$defs"].values()) for key in part.get("properties", {})}
+        parts = [part.get("properties", {}) for part in (schema, *schema["$defs"].values())]
         for line in error.errors():
             key, words = ".".join(map(str, line["loc"][1:])) or "kind", in_words(line)
             if line["type"] == "extra_forbidden":
-                words = f"there is no such key for kind {line['loc'][0]}{nearest(str(line['loc'][-1]), keys, 0.7)}"
+                kind = line["loc"][0]
+                keys = {key for part in parts if part.get("kind", {}).get("const", kind) == kind for key in part}
+                words = f"there is no such key for kind {kind}{nearest(str(line['loc'][-1]), keys, 0.7)}"
             problems.append(f"{key}: {words}")
         raise LaunchError(f"{name} is not valid: {'; '.join(problems)}. See docs/launchers.md.") from None
     return launch

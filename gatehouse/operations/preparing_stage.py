@@ -81,7 +81,7 @@ def require_verdict(
     """End the run unless a verdict is `pass`.
 
     Args:
-        subject: The thing that was judged, for the message.
+        subject: The thing that was judged, for the message; empty for none.
         verdict: The verdict on it.
         reasons: The reasons, one line each.
         report: Reference of the artifact that explains the verdict.
@@ -94,7 +94,7 @@ def require_verdict(
     place = f"\nThe report is in {report}." if report else ""
     kind = report.split("/")[-3:][0]
     raised = error or _ERRORS.get(kind, VerdictError)
-    raise raised(f"{subject}: verdict {verdict!r}, expected 'pass'.{listed}{place}")
+    raise raised(f"{subject or 'A verdict'}: expected 'pass', found {verdict!r}.{listed}{place}")
 
 
 class Requirement(StageModel):

@@ -543,6 +543,11 @@ def publish_contract(store: ArtifactStore, contract: Contract | Mapping[str, Any
     if not isinstance(contract, Contract):
         if contract.keys() == {"reference"}:
             return str(contract["reference"])
+        if "columns" in contract and "tables" not in contract:
+            raise ConfigurationError(
+                "contract: expected a whole contract for a snapshot, {version: 1, tables: {NAME: {columns: …}}}, found "
+                "the rules of one table. Put them under the table's name."
+            )
         contract = checked("contract", Contract, contract)
     return str(store.publish("config", "contract", {CONTRACT_FILE: contract_text(contract).encode()}))
 
