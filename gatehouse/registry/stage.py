@@ -12,7 +12,6 @@ from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, VerdictSubject
 from gatehouse.registry.naming import NAME
-from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
 from gatehouse.runtime.redaction import redacted, without_secrets
@@ -202,6 +201,8 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
         earlier, policy = (dict(store.manifest(name).configuration["policy"]) for name in evaluations)
         if names := differing(earlier, policy):
             warnings.append(f"the policy is another than that by which the champion was judged: {names} differ")
+            from gatehouse.registry.policy_trial import verdict_by  # NumPy: an unchanged run imports none.
+
             again = verdict_by(store, evaluation, GatePolicy.model_validate(earlier))
             if again.verdict != verdict.verdict and verdict.admits:
                 why = "; ".join((*again.broken, *(f"{rule}: not measured" for rule in again.not_measured)))

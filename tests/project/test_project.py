@@ -14,7 +14,7 @@ from gatehouse.api.projects import create_project
 from gatehouse.configuration.strict import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.spec import GatePolicy, tolerated
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
@@ -283,7 +283,7 @@ def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
     assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
     assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
     assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())
-    assert policy.champion.tolerated(0.5) <= usual.champion.tolerated(0.5)
+    assert tolerated(policy.champion.tolerance, 0.5) <= tolerated(usual.champion.tolerance, 0.5)
     assert policy.champion.confidence >= usual.champion.confidence
 
 

@@ -22,7 +22,7 @@ NAMES = (
     "carrier", "dest", "origin", "month", "distance", "temp",  # columns, of which features are made
     "UA", "US", "VX", "WN", "EWR", "JFK", "LGA",  # categories
     "flights", "weather", "planes",  # tables
-    "learning_rate", "dropout", "model.dropout",  # settings
+    "learning_rate", "dropout",  # settings
 )  # fmt: skip
 _QUOTED = re.compile(rb'"(%s)((?: [^"]*|[_=.][^"]*)?)"' % "|".join(NAMES).encode())
 
@@ -80,5 +80,5 @@ def test_no_page_of_a_run_runs_what_data_says(
         assert page.requests == [path.as_uri()], kind
         if PLANTED not in page.js("document.body.textContent"):
             silent.add(kind)
-    # These show the names of tables, of checks and of parts alone, which no script can be.
-    assert silent == {"snapshots", "split-checks"}, "these pages show nothing that was planted"
+    # These show the names of tables, of checks, of parts and of parameters alone, which no script can be.
+    assert silent == {"experiments", "snapshots", "split-checks"}, "these pages show nothing that was planted"
