@@ -35,7 +35,8 @@ if (shared / "killed").exists():
     sys.exit()
 def copied():
     try:
-        return any("of-rank-1" in path.read_text() for path in shared.glob("store/scratch/checkpoints/*/files-*"))
+        lists = [path.read_text() for path in shared.glob("store/scratch/checkpoints/*/files-*")]
+        return any("of-rank-1" in text and "epoch" in text for text in lists)
     except FileNotFoundError:  # A newer list has replaced it.
         return False
 (saved / ("epoch" if rank == "0" else "of-rank-1")).write_text("1")
