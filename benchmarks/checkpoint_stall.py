@@ -84,7 +84,8 @@ def _rank(rank: int, sharded: bool, size: int, layers: int, steps: int, repeats:
     def async_save(number: int) -> Any:
         writer = dcp.HuggingFaceStorageWriter(f"{folder}/torch", save_distributed=True)
         options = {"storage_writer": writer, "process_group": beside, "async_stager": stager}
-        return dcp.async_save(state.state_dict(), **options).result  # type: ignore[union-attr, arg-type]
+        # Its types allow a response in place of a future, and know no dictionary of options.
+        return dcp.async_save(state.state_dict(), **options).result  # type: ignore[union-attr, arg-type]  # See above.
 
     takes: dict[str, Any] = {"none": lambda number: lambda: None, "ours": ours, "async_save": async_save}
     rounds: dict[str, list[tuple[float, float, float]]] = {kind: [] for kind in takes}
@@ -98,9 +99,9 @@ def _rank(rank: int, sharded: bool, size: int, layers: int, steps: int, repeats:
         finish()
         rounds[kind].append((call, seconds, time.process_time() - processor))
     if rank == 0:  # The first of each makes buffers.
-        medians = {kind: torch.tensor(taken[1:]).double().median(dim=0).values for kind, taken in rounds.items()}
+        medians = {kind: torch.tensor(seconds[1:]).double().median(dim=0).values for kind, seconds in rounds.items()}
         without = medians.pop("none") * torch.tensor([0, 1, 1])
-        report = {kind: (taken - without).tolist() for kind, taken in medians.items()}
+        report = {kind: (median - without).tolist() for kind, median in medians.items()}
         Path(folder, "report").write_text(json.dumps(report))
     dist.destroy_process_group()
 

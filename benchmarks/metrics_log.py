@@ -65,9 +65,9 @@ def main() -> int:
                     loop.kill()
                     killed = time.time_ns()
                 proxy.delay, proxy.down = 0.0, False
-                taken, at = np.array(record[1 : record[0, 0] + 1]).T
+                times, at = np.array(record[1 : record[0, 0] + 1]).T
                 lost, last = len(at) - _arrived(folder, logger, job), int((at > killed - LOST_SECONDS * 1e9).sum())
-                p50, p99 = np.percentile(taken[min(100, len(taken) // 2) :] / 1000, [50, 99])
+                p50, p99 = np.percentile(times[min(100, len(times) // 2) :] / 1000, [50, 99])
                 print(f"{state:<8}{logger:<14}{len(at):>8}{p50:>10.1f}{p99:>10.1f}{lost:>8}{last:>16}", flush=True)
                 failed |= logger == "ours" and (p99 >= P99_MS * 1000 or lost > last)
     print("MISSED a limit." if failed else "All limits are kept.")

@@ -91,7 +91,7 @@ def regret() -> bool:
         for seed in range(20):
             gatehouse.append(np.minimum.accumulate([_value(trial) for trial in searched(spec, seed)]))
             own = optuna.create_study(sampler=_peer(spec, seed + 1000))
-            own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]
+            own.optimize(lambda trial, spec=spec: bowl(suggested(spec, trial)), n_trials=60)  # type: ignore[misc]  # A default argument.
             peer.append(np.minimum.accumulate([trial.value or 0.0 for trial in own.trials]))
         middle = [(np.median(gatehouse, axis=0)[n], np.median(peer, axis=0)[n]) for n in (19, 39, 59)]
         p = float(mannwhitneyu([best[-1] for best in gatehouse], [best[-1] for best in peer]).pvalue)
@@ -196,14 +196,14 @@ def stored() -> bool:
         print(f"\n{count:,} trials are read in {time.perf_counter() - began:.1f} s; processor ms a suggestion")
         for algorithm in ("RandomSampler", "TPESampler", "NSGAIISampler"):
             with opened_study(objects, "k1", experiment(algorithm=algorithm), 1, STEPS) as study:
-                taken = []
+                seconds = []
                 for _ in range(5):
                     began = time.process_time()
                     trial = study.ask()
-                    taken.append(time.process_time() - began)
+                    seconds.append(time.process_time() - began)
                     study.end(Trial(trial.number, "failed", trial.parameters))
-            print(f"  {algorithm:15} {statistics.median(taken) * 1000:6.1f}")
-            slowest = max(slowest, statistics.median(taken))
+            print(f"  {algorithm:15} {statistics.median(seconds) * 1000:6.1f}")
+            slowest = max(slowest, statistics.median(seconds))
     return slowest < 0.300
 
 

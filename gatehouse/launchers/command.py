@@ -374,7 +374,7 @@ def _run(directory: Path) -> int:
         """Pass the output on in whole lines, which torchrun prefixes. Printing is the progress that a command shows."""
         data, rest = b"first", b""
         while data or rest:
-            data = process.stdout.read1(1 << 16)  # type: ignore[union-attr]
+            data = process.stdout.read1(1 << 16)  # type: ignore[union-attr]  # It is a pipe.
             end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 if data else 0
             lines, rest = (rest + data[:end], data[end:]) if end or not data else (b"", rest + data)
             with suppress(OSError):  # A full disk costs the log, and a full pipe would block the command.

@@ -167,8 +167,8 @@ def last_lines(lines: Sequence[str], where: str) -> str:
 
 def stacks_of(directory: Path) -> str:
     """The stacks that the wrapper took of the ranks of this machine, for an error message; empty if it took none."""
-    taken = {path.stem.removeprefix("stacks-"): path.read_text() for path in sorted(directory.glob("stacks-*.txt"))}
-    shown = [f"Stacks of rank {rank}:\n" + "\n".join(text.splitlines()[:STACK_LINES]) for rank, text in taken.items()]
+    stacks = {path.stem.removeprefix("stacks-"): path.read_text() for path in sorted(directory.glob("stacks-*.txt"))}
+    shown = [f"Stacks of rank {rank}:\n" + "\n".join(text.splitlines()[:STACK_LINES]) for rank, text in stacks.items()]
     return "\n".join(shown)
 
 

@@ -284,10 +284,10 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
         return result
 
     # They have what torchrun uses.
-    LocalElasticAgent._start_workers = start  # type: ignore[method-assign]
-    LocalElasticAgent._monitor_workers = monitor  # type: ignore[method-assign]
+    LocalElasticAgent._start_workers = start  # type: ignore[method-assign]  # torchrun offers no other way in.
+    LocalElasticAgent._monitor_workers = monitor  # type: ignore[method-assign]  # Likewise.
     if forked:
-        SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]
+        SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]  # It has what torchrun calls.
     try:
         torchrun(_arguments(options))
     except (RendezvousError, DistError) as error:

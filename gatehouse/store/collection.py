@@ -87,18 +87,18 @@ def collect(
     if deprecated:
         markers = _existing(store, map(marker_of, present))
         manifests = _existing(store, (f"{reference}/manifest.json" for reference in present))
-        held = dict(_named(store, _NAMING[:1] if forget else _NAMING))
+        holders = dict(_named(store, _NAMING[:1] if forget else _NAMING))
         order = TopologicalSorter({reference: staying.intersection(inputs[reference]) for reference in present})
         for reference in reversed(tuple(order.static_order())):  # Each artifact comes before those it was made from.
             key, marker = f"{reference}/manifest.json", markers.get(marker_of(reference))
             if marker is not None and (stat := manifests.get(key)) is not None:
                 stat = replace(stat, modified=max(stat.modified, marker.modified))
-                if goes("manifest", key, stat, "is deprecated", stays or held.get(reference, "")):
+                if goes("manifest", key, stat, "is deprecated", stays or holders.get(reference, "")):
                     staying.remove(reference)
                     if not dry_run:  # The mark of an erasure stays, and so does what a writer published meanwhile.
                         remove_record(objects, marker_of(reference))
                     continue
-            held |= dict.fromkeys(inputs[reference], f"{reference.short} was made from it")
+            holders |= dict.fromkeys(inputs[reference], f"{reference.short} was made from it")
 
     erased = erased_artifacts(objects)
     needed = {entry.blob for reference in staying if str(reference) not in erased for entry in present[reference].files}

@@ -156,7 +156,7 @@ def _follow(metrics: Path, follower: Follower, ended: threading.Event) -> None:
             while points:
                 follower(points)
                 points, offset = read_points(metrics, offset)
-    except Exception:
+    except Exception:  # On a thread: the log is the only place for it, and the training goes on.
         logger.exception("%s is not followed further", metrics)
 
 

@@ -69,8 +69,8 @@ def search_of(body: Mapping[str, Any], command: Sequence[Any]) -> tuple[CommandS
 
 def _of_optimization_job(job: Mapping[str, Any], left_out: dict[str, str]) -> dict[str, Any]:
     """The spec of an OptimizationJob in our form; reasons of what is left out, by place, go into `left_out`."""
-    known = ("objectives", "searchAlgorithm", "parameters", "numTrials", "parallelTrials")
-    _leave_out(left_out, "", job, *known, "trainJobTemplate")
+    fields = ("objectives", "searchAlgorithm", "parameters", "numTrials", "parallelTrials")
+    _leave_out(left_out, "", job, *fields, "trainJobTemplate")
     if "trainJobTemplate" in job:
         left_out["trainJobTemplate"] = "a trial is the command of this component, and runs where its settings say"
     for objective in _mappings(job, "objectives"):

@@ -245,8 +245,8 @@ def _experiment(
         )
         Attempt(store, f"{stage.name}:provisional").warn(f"The experiment is {why}.")
         summary = f"{summary}; {why}"
-    said = {"experiment": str(published), "summary": summary, "ended": result.ended}
-    return result, said | {"provisional_trials": len(result.provisional)}
+    facts = {"experiment": str(published), "summary": summary, "ended": result.ended}
+    return result, facts | {"provisional_trials": len(result.provisional)}
 
 
 def study_key(request: TuneRequest) -> str:

@@ -167,6 +167,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
 
     monkeypatch.setattr(stage, "tune", tune)
     monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
+    # The experiment above has no trials that MLflow could show.
     monkeypatch.setattr("gatehouse.tracking.projection.track_experiment", lambda *_: None)
     return result
 

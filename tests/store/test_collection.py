@@ -291,7 +291,7 @@ def _killed(store: ArtifactStore, act: Callable[[ArtifactStore], object], change
                 setattr(LocalObjects, name, dying(getattr(LocalObjects, name)))
             act(ArtifactStore.open(store.address))
             os._exit(0)
-        except BaseException:
+        except BaseException:  # The child must never return into pytest.
             traceback.print_exc()
         finally:
             os._exit(1)

@@ -92,7 +92,7 @@ def test_lines_that_the_store_does_not_take_are_sent_the_next_time(
             raise StoreError("away")
         return int(append(there, prefix, body))
 
-    monkeypatch.setattr(ArtifactStore, "append", append)
+    monkeypatch.setattr(ArtifactStore, "append", append)  # A store on disk is never away.
     monkeypatch.setattr(pod_metrics, "_SEND_SECONDS", 0.01)
     with sending_metrics(store, FOLDER, tmp_path / "pod"), closing(MetricsFile(tmp_path / "pod")) as metrics:
         metrics.log({"loss": 1.0}, 1)
