@@ -13,6 +13,7 @@ from gatehouse.errors import ConfigurationError, ErasedArtifactError, MissingArt
 from gatehouse.store import memo
 from gatehouse.store.collection import collect
 from gatehouse.store.eraser import erase, finish, plan_erasure
+from gatehouse.store.records import create_record, read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from tests.store.memory_objects import Memory, MemoryObjects
@@ -174,6 +175,8 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
         memory = Memory()
         store = ArtifactStore(MemoryObjects(memory))
         family = _family(store)
+        delivery = {"snapshot": str(family["snapshot"]), "tables": {"t": "quotes rows"}}
+        create_record(store.objects, "sources/s/all/000001.json", delivery)
         plan = plan_erasure(store, family["table"])
         steps = iter(range(last))
 
@@ -190,6 +193,9 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
         finish(store)
         assert _present(store, PERSON) != recorded
         assert {name for name in family if store.exists(family[name])} == ({"other"} if recorded else set(family))
+        kept = {"snapshot": delivery["snapshot"], "erased": True} if recorded else delivery
+        assert read_record(store.objects, "sources/s/all/000001.json") == kept, "a kill lost the record"
+        assert not list(store.objects.list("gc/shortened"))
         if ended:
             return
 
