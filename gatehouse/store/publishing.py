@@ -45,8 +45,8 @@ class Publisher:
         """Make an artifact visible: the contents of its files, by path, then its manifest.
 
         If it raises, nothing is visible. Raises ConfigurationError if the kind has the name of a folder that the store
-        uses for something else; StoreError if writing fails; MissingArtifactError if a blob that should be stored
-        already is missing or incomplete; ErasedArtifactError if the artifact was erased on request.
+        uses for something else; StoreError if writing fails; MissingArtifactError if an input is not in the store, or a
+        blob that should be stored already is missing or incomplete; ErasedArtifactError if the artifact was erased on request.
         """
         if manifest.kind in NO_KINDS:
             raise ConfigurationError(
@@ -61,6 +61,11 @@ class Publisher:
         try:
             # From here on the manifest keeps its blobs, but a collector that looked before may have deleted one.
             stats = touch(self._objects, [*(entry.blob for entry in manifest.files), key, *inputs])
+            if gone := [name for name in inputs if stats[name] is None]:
+                raise MissingArtifactError(
+                    f"{manifest.reference.short} was not published: its input {gone[0].rpartition('/')[0]} is not in "
+                    "the store any more. Run the stages that made it again."
+                )
             lost = [entry for entry in manifest.files if not self._is_right(entry, stats[entry.blob])]
             self._put_files(lost, contents)
             if stats[key] is None:

@@ -40,6 +40,14 @@ def _publish(store: ArtifactStore, text: str = "hello") -> Reference:
         return store.publish("datasets", "greeting", {"a.txt": directory / "a.txt", "b/c.json": "{}"}, details={"n": 1})
 
 
+def test_an_artifact_of_an_input_that_is_gone_is_not_published(store: ArtifactStore) -> None:
+    parent = store.publish("datasets", "t", {"a": "rows"})
+    store.objects.local_path(f"{parent}/manifest.json").unlink()
+    with pytest.raises(MissingArtifactError, match=f"input {parent} is not in the store"):
+        store.publish("splits", "t", {"i": "index"}, derived_from={"data": parent})
+    assert list(store.references()) == []
+
+
 def test_publishing_returns_the_digest_of_the_manifest(store: ArtifactStore) -> None:
     reference = _publish(store)
     assert store.manifest(reference).reference == reference
