@@ -46,7 +46,8 @@ class Publisher:
 
         If it raises, nothing is visible. Raises ConfigurationError if the kind has the name of a folder that the store
         uses for something else; StoreError if writing fails; MissingArtifactError if an input is not in the store, or a
-        blob that should be stored already is missing or incomplete; ErasedArtifactError if the artifact was erased on request.
+        blob that should be stored already is missing or incomplete; ErasedArtifactError if the artifact was erased on
+        request.
         """
         if manifest.kind in NO_KINDS:
             raise ConfigurationError(
