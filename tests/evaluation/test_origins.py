@@ -93,10 +93,11 @@ def test_a_refit_is_as_old_as_the_newest_row_that_it_learned_from(judged_bench: 
 def test_what_is_not_of_this_split_is_not_known(judged_bench: Bench) -> None:
     store, good = judged_bench.store, judged_bench.models["good"]
     assert "was given no checks" in _origins(judged_bench, good, "").lacking
-    other = f"splits/flights/sha256-{'0' * 64}"
+    other = str(store.publish("splits", "flights", {"index": "other rows"}))
     assert f"checked {other}" in _origins(judged_bench, good, _checks(judged_bench, other)).lacking
     inputs = {"training_set": judged_bench.training_set, "split": other}
     elsewhere = str(store.publish("models", "delays", {"a": "b"}, derived_from=inputs))
+    store.objects.local_path(f"{other}/manifest.json").unlink()
     result = _origins(judged_bench, elsewhere, _checks(judged_bench))
     assert "another split" in result.lacking and other in result.missing[0]
 

@@ -109,7 +109,7 @@ def test_rows_that_a_champion_was_fitted_on_are_found_by_key_and_taken_out(judge
 
 def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judged) -> None:
     store, rows, own = judged.store, judged.rows, judged.training_set
-    gone = f"training-sets/flights/sha256-{'0' * 64}"
+    gone = str(store.publish("training-sets", "flights", {"a": "gone"}))
     numbered = rows.set_column(0, "flight_id", pa.array(range(ROWS)))
     bare = judged.fitted()
     cases = {
@@ -120,6 +120,7 @@ def test_lineage_that_cannot_be_read_is_told_and_takes_nothing_out(judged: Judge
         "expected rows with the keys flight_id, at of": judged.on(publish_training_set(store, table(ROWS)), [0]),
         "expected values of flight_id, at that": judged.on(publish_training_set(store, numbered), [0]),
     }
+    store.objects.local_path(f"{gone}/manifest.json").unlink()
     for item, champion in cases.items():
         left, seen = judged.unseen(champion)
         (result,) = seen.unread

@@ -20,6 +20,8 @@ def _table(**columns: Any) -> pa.Table:
 
 
 def _publish(store: ArtifactStore, kind: str, table: pa.Table, derived: dict[str, str], as_of: str = "") -> str:
+    for parent in derived.values():
+        store.objects.put_bytes(f"{parent}/manifest.json", b"{}")
     with store.workspace() as workspace:
         path = Path(workspace) / "part-00000.parquet"
         pq.write_table(table, path)

@@ -36,6 +36,7 @@ def _drift_report(*triggers: str, **facts: Any) -> dict[str, Any]:
 def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
     training_set = str(store.publish("training-sets", "delay", {"a": "1"}))
     files = {"drift.json": canonical_json(_drift_report(*triggers, **facts))}
+    store.objects.put_bytes(f"{model}/manifest.json", b"{}")
     drift = str(
         store.publish("drift-reports", "delay", files, derived_from={"reference": training_set, "model": model})
     )
