@@ -5,32 +5,26 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export CUSTOM_COMPILE_COMMAND="make lock"
-
-options=(--quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
-    --no-emit-options)
+# uv keeps the versions that it finds in an output file.
+options=(--quiet --strip-extras --generate-hashes --python-version 3.11 --custom-compile-command "make lock")
 
 # Prints a lock without the entries of CUDA; nvidia-ml-py, which reads what a driver counts, is none of them.
 without_cuda() { awk '/^[a-z]/ {is = /^(triton|nvidia-[^=]*|cuda-[^=]*)==/ && !/^nvidia-ml-py==/} !is' "$1"; }
 
+# torch is in locks of its own, and gatehouse is what is here.
 resolve() { # resolve FILE OPTION...
-    local file=$1
-    shift
-    .venv/bin/pip-compile "${options[@]}" --unsafe-package torch --unsafe-package pip --unsafe-package gatehouse \
-        "$@" --output-file "$file" pyproject.toml
-    # Its closing note lists what is left out on purpose: torch is in locks of its own, gatehouse is what is here.
-    sed -i '/^# WARNING: The following packages were not pinned/,$d' "$file"
-    sed -i -e :a -e '/^\n*$/{$d;N;ba' -e '}' "$file"
-    without_cuda "$file" >"$file.cpu" && mv "$file.cpu" "$file"
+    .venv/bin/uv pip compile "${options[@]}" --no-emit-package torch --no-emit-package pip --no-emit-package gatehouse \
+        "${@:2}" --output-file "$1" pyproject.toml
+    without_cuda "$1" >"$1.cpu" && mv "$1.cpu" "$1"
 }
 
 # One entry of a lock: the pin, its hashes, and who asked for it.
 entry() { awk -v name="$1==" 'index($0, name) == 1 {on = 1; print; next} /^[^ ]/ {on = 0} on' "$2"; }
 
-resolve locks/dev.lock --extra all --extra dev --all-build-deps ${UPGRADE:+--upgrade}
-# What pip-compile finds in an output file it keeps: the parts get the versions of the whole.
+resolve locks/dev.lock --extra all --extra dev ${UPGRADE:+--upgrade}
+# The parts get the versions of the whole.
 cp locks/dev.lock locks/run.lock
-resolve locks/run.lock --extra example --all-build-deps
+resolve locks/run.lock --extra example
 for image in control data training; do
     cp locks/dev.lock "locks/$image.lock"
     resolve "locks/$image.lock" --extra "$image-image"
@@ -47,7 +41,7 @@ xgboost=$(sed -nE 's/^xgboost-cpu==([^ ]+).*/\1/p' locks/xgboost.lock)
     .venv/bin/python locks/torch_gpu.py >locks/torch-gpu.lock
 
 # What builds the site of the documentation, in an environment of its own.
-.venv/bin/pip-compile "${options[@]}" --output-file locks/docs.lock locks/docs.in
+.venv/bin/uv pip compile "${options[@]}" ${UPGRADE:+--upgrade} --output-file locks/docs.lock locks/docs.in
 
 for lock in locks/{dev,run,control,data,training,xgboost,torch-gpu,docs}.lock; do
     if grep -qE '://|^--' "$lock"; then
