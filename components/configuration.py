@@ -20,6 +20,7 @@ _KINDS = {
     "search": "gatehouse.tuning.spec:CommandSearchSpec",
     "source": "gatehouse.data.sources.catalog:SourceSpec",
     "split": "gatehouse.data.splitting.spec:SplitSpec",
+    "submission": "gatehouse.monitoring.spec:SubmissionSpec",
     "training": "gatehouse.training.spec:TrainSpec",
     "transformation": "gatehouse.training.model_spec:TransformationSpec",
     "tuning": "gatehouse.tuning.spec:ExperimentSpec",

@@ -34,16 +34,17 @@ class Pipeline:
         return next(component.dag.tasks for component in compiled if component.HasField("dag"))
 
 
-def build(name: str, project: Project, platform: "Platform | None" = None) -> Pipeline:
+def build(name: str, project: Project, platform: "Platform | None" = None, training: str = "") -> Pipeline:
     """Build the pipeline `name` for `project`.
 
     Without a platform it is for this machine: it lacks what only pods get, which takes a second to import, and retries,
-    as a run that is repeated goes on where it failed. Raises ConfigurationError if there is no such pipeline.
+    as a run that is repeated goes on where it failed. `training` names the version of the training pipeline that
+    monitoring orders. Raises ConfigurationError if there is no such pipeline.
     """
     if name not in NAMES + _ON_DEMAND:
         raise ConfigurationError(f"There is no pipeline {name!r}: expected one of {', '.join(NAMES)}.")
     builder = getattr(importlib.import_module(f"gatehouse.pipelines.{name}"), name)
-    settings = Settings(name, project, platform)
+    settings = Settings(name, project, platform, training)
     # At each setting of a task KFP looks up every frame of the stack: a thread of its own has few.
     with ThreadPoolExecutor(1) as thread:
         return Pipeline(thread.submit(builder, project, settings).result(), settings.plan)

@@ -95,6 +95,7 @@ def monitoring(project: Project, settings: Settings) -> Any:
                 window=window,
                 until=until,
                 spec=parameter_of(file.monitoring.retrain),
+                submission=settings.submission,
             )
 
     return pipeline

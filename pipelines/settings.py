@@ -45,13 +45,15 @@ class Settings:
 
     Attributes:
         platform: None for a run on this machine, which has no pods and does not retry.
+        training: Name of the version of the training pipeline that a retraining runs; empty for the newest one.
         plan: Name in KFP, stage and title of each step.
     """
 
-    def __init__(self, pipeline: str, project: Project, platform: "Platform | None" = None) -> None:
+    def __init__(self, pipeline: str, project: Project, platform: "Platform | None" = None, training: str = "") -> None:
         self.pipeline = pipeline
         self.project = project
         self.platform = platform
+        self.training = training
         self.plan: list[tuple[str, str, str]] = []
 
     @property
@@ -76,6 +78,15 @@ class Settings:
         reference, features = str(self.project.definitions.reference), self.project.file.features
         named = {"definitions": {"reference": reference}, "project": self.project.name}
         return named | {"freshness_against": features.freshness_against}
+
+    @property
+    def submission(self) -> dict[str, Any]:
+        """The input of `retrain` that the platform declares: how a training is submitted there."""
+        if (place := self.platform) is None:
+            return {}
+        of_profile = {"experiment": place.experiment, "service_account": place.service_account}
+        submission = of_profile | {"plugins_input": place.plugins_input, "version": self.training}
+        return {name: value for name, value in submission.items() if value}
 
     @contextmanager
     def applied(self, store: Any) -> Iterator[None]:

@@ -13,7 +13,7 @@ from gatehouse.components.interface import component
     cpu="500m",
     memory="1G",
     minutes=15,
-    configurations={"spec": "retraining"},
+    configurations={"spec": "retraining", "submission": "submission"},
 )
 def retrain(
     drift: dsl.Input[dsl.Artifact],
@@ -24,6 +24,7 @@ def retrain(
     source: str = "",
     window: str = "",
     until: str = "",
+    submission: dict = {},
     store: str = "",
 ) -> NamedTuple(
     "Outputs", [("action", str), ("cause", str), ("run", str), ("reasons", list), ("summary", str), ("warnings", list)]
@@ -40,6 +41,7 @@ def retrain(
         window: The events that the training reads; empty for all.
         until: End of the window that was monitored; empty if it reaches up to now. A window of the past, as in a
             backfill, orders nothing.
+        submission: Version, experiment, service account and plug-ins of the run, as a SubmissionSpec.
         store: Address of the artifact store; empty for that of the judgement.
 
     Returns:
@@ -57,6 +59,6 @@ def retrain(
     judged = {"drift": task.take("drift", drift, "drift-reports")}
     judged["registered"] = champion.metadata.get("registered", "")
     run = {"project": project, "model_name": model_name, "source": source, "window": window, "until": until}
-    result = task.run(order, **judged, **run, spec=spec)
+    result = task.run(order, **judged, **run, spec=spec, submission=submission)
     ordered = (result.action, result.cause, result.run)
     return (*ordered, list(result.reasons), result.summary, list(result.warnings))

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.compiling import MONITORING, TRAINING, compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec, tags_of
 from gatehouse.kfp.scheduling import Applying, DeclaredSchedule, KfpSchedule, kfp_schedules, plan, schedule_of
 from gatehouse.kfp.submission import Change, Submission, Upload, planned
@@ -91,13 +91,14 @@ class Cluster:
         for config in self.project.configs():
             config.publish(self.store)
 
-    def compiled(self, pipelines: Iterable[str], cache: bool = True) -> dict[str, Upload]:
+    def compiled(self, pipelines: Collection[str], cache: bool = True) -> dict[str, Upload]:
         """Pipelines of the project by name, compiled for the platform."""
         uploads, made_of = {}, revision(self.project.folder)
         with tempfile.TemporaryDirectory() as folder:
-            for name in sorted(set(pipelines)):
+            for name in sorted({*pipelines, *([TRAINING] if MONITORING in pipelines else [])}, key=MONITORING.__eq__):
                 spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))
-                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of)
+                ordered = uploads[TRAINING] if name == MONITORING else None
+                uploads[name] = Upload(self.project.name, name, spec.text, tags_of(spec), made_of, ordered)
         return uploads if cache else {name: upload.without_cache() for name, upload in uploads.items()}
 
     def submission(self, upload: Upload, parameters: Mapping[str, Any], word: str = "") -> Submission:

@@ -28,6 +28,7 @@ class Upload:
     Attributes:
         version_tags: Tags of the version: what it was compiled from and for.
         revision: Revision of the project in git; empty if it is in none.
+        orders: The pipeline whose runs this one orders, which is uploaded with it.
     """
 
     project: str
@@ -35,6 +36,7 @@ class Upload:
     text: str
     version_tags: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
+    orders: "Upload | None" = None
     date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
 
     @property
@@ -85,6 +87,8 @@ class Upload:
 
     def send(self, api: KfpApi) -> tuple[Pipeline, Version]:
         """Create the pipeline and the version in KFP if they do not exist, and return them."""
+        if self.orders:
+            self.orders.send(api)
         pipeline = api.pipeline(self.name, self.description, self.tags)
         return pipeline, api.upload_version(
             pipeline.id, self.text, self.description, self.version_tags, self.display_name
@@ -179,10 +183,10 @@ class Change:
 
 def planned(api: KfpApi, submission: Submission) -> Iterator[Change]:
     """The changes that `submission.send` would make; nothing is written."""
-    upload = submission.upload
-    pipeline, uploaded = upload.find(api)
-    yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
-    yield Change("=" if uploaded else "+", f"version {(uploaded or upload).display_name} of {upload.name}")
+    for upload in filter(None, (submission.upload.orders, submission.upload)):
+        pipeline, uploaded = upload.find(api)
+        yield Change("=" if pipeline else "+", f"pipeline {upload.name}")
+        yield Change("=" if uploaded else "+", f"version {(uploaded or upload).display_name} of {upload.name}")
     yield Change("=" if api.find_experiment(submission.experiment) else "+", f"experiment {submission.experiment}")
     run = submission.find(api)
     if run:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.orders import Order, Orders
-from gatehouse.monitoring.spec import RetrainSpec
+from gatehouse.monitoring.spec import RetrainSpec, SubmissionSpec
 from gatehouse.monitoring.stage import FILE
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.canonical import digest_of
@@ -34,6 +34,7 @@ class RetrainRequest(StageModel):
     window: str = ""
     until: str = ""
     spec: RetrainSpec
+    submission: SubmissionSpec = SubmissionSpec()
 
 
 class RetrainResult(StageModel):
@@ -165,7 +166,7 @@ def _act(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: O
         return _result(order, "ordered")
     if not orders.submits(order.cause):
         return _result(order, "under way")
-    _submit(request.project, store, orders, order)
+    _submit(request, store, orders, order)
     return _result(order, "submitted")
 
 
@@ -175,19 +176,26 @@ def _result(order: Order, action: Literal["done", "under way", "submitted", "ord
     return RetrainResult(action=action, cause=order.cause, run=order.run, reasons=order.reasons, summary=summary)
 
 
-def _submit(project: str, store: ArtifactStore, orders: Orders, order: Order) -> None:
+def _submit(request: RetrainRequest, store: ArtifactStore, orders: Orders, order: Order) -> None:
     """Create and record the run of an order, unless a run of its name exists already."""
     from gatehouse.kfp_api.client import KfpApi
 
-    api, name = KfpApi.connect(), f"{project}-training"
+    api, name = KfpApi.connect(), f"{request.project}-training"
     if not (runs := list(api.runs(name=order.run))):
         pipeline = api.find_pipeline(name)
-        version = next(iter(api.versions(pipeline.id)), None) if pipeline else None
+        asked, versions = request.submission, api.versions(pipeline.id) if pipeline else ()
+        version = next((version for version in versions if asked.version in ("", version.name)), None)
         if pipeline is None or version is None:
+            needed = f"the version {asked.version}" if asked.version else "a version"
             raise ConfigurationError(
-                f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with a version, which the retraining "
-                f"order {order.run} needs. Upload it with `gatehouse submit`; the order is kept."
+                f"Kubeflow Pipelines at {api.endpoint} has no pipeline {name} with {needed}, which the retraining "
+                f"order {order.run} needs. `gatehouse submit` and `gatehouse schedule apply` upload it with monitoring;"
+                " the order is kept."
             )
         parameters, description = {"store": store.address} | order.parameters, "; ".join(order.reasons)[:1000]
-        runs = [api.create_run(order.run, pipeline.id, version.id, parameters, project, description=description)]
+        place = asked.model_dump(include={"service_account", "plugins_input"})
+        experiment = asked.experiment or request.project
+        runs = [
+            api.create_run(order.run, pipeline.id, version.id, parameters, experiment, description=description, **place)
+        ]
     orders.record(order.cause, "submitted", kfp_run=runs[0].id)

@@ -1,6 +1,6 @@
 """Settings of monitoring: the checks, the reference, the alarm limits, and what asks for a new model."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -151,6 +151,15 @@ class RetrainSpec(Spec):
     )
     budget: int = Field(4, ge=1, description="Largest number of orders in each period.")
     budget_days: int = Field(30, ge=1, description="Length of that period.")
+
+
+class SubmissionSpec(Spec):
+    """How a training is submitted to Kubeflow Pipelines, as the platform's profile says."""
+
+    version: str = Field("", description="Name of the training pipeline's version; empty for the newest one.")
+    experiment: str = Field("", description="KFP's experiment; empty for the project's name.")
+    service_account: str = Field("", description="Service account of the pods; empty for KFP's own.")
+    plugins_input: dict[str, Any] = Field({}, description="Input for KFP's plug-ins.")
 
 
 CHECKS = ("data_drift", "prediction_drift", "label_drift", "performance", "calibration", "quality", "freshness")

@@ -20,6 +20,7 @@ from gatehouse.cli import kfp
 from gatehouse.cli.kfp import submit
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.specification import Compiled
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.project.project import load_project
@@ -239,6 +240,20 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     cli("schedule delete monitoring")
     assert len(kfp_server.objects.recurring_runs) == 1
     assert "KFP has no schedule 'monitoring'" in str(cli("schedule pause monitoring", 1).exception)
+
+
+def test_monitoring_brings_the_training_that_it_orders(cli: Cli, kfp_server: KfpServer) -> None:
+    assert "pipeline flights-training" in cli("submit --pipeline monitoring --dry-run").output
+    cli("submit --pipeline monitoring")
+    training, monitoring = kfp_server.objects.pipeline_versions.values()
+    task = Compiled("", "", monitoring["pipeline_spec"]["pipeline_spec"], {}).task("retrain")
+    assert task.constants["submission"] == {
+        "version": training["name"],
+        "service_account": "trainer",
+        "plugins_input": {"mlflow": {"experiment_name": "flights"}},
+    }
+    cli("schedule apply")
+    assert len(kfp_server.objects.pipeline_versions) == 3  # With that of the other schedule.
 
 
 def test_a_backfill_submits_each_window_once(cli: Cli, kfp_server: KfpServer) -> None:

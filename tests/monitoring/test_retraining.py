@@ -12,7 +12,7 @@ from gatehouse.monitoring import orders as causes
 from gatehouse.monitoring import retraining_stage
 from gatehouse.monitoring.orders import CauseTakenError, Order, Orders
 from gatehouse.monitoring.retraining_stage import RetrainRequest, RetrainResult, due, held_back, retrain
-from gatehouse.monitoring.spec import RetrainSpec
+from gatehouse.monitoring.spec import RetrainSpec, SubmissionSpec
 from gatehouse.operations.preparing_stage import PrepareRequest, prepare
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.store.canonical import canonical_json
@@ -20,7 +20,7 @@ from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kfp_api import KfpServer
 
-MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
+MODEL = f"models/delay/sha256-{'a' * 64}"
 FACTS = {"decided from": "2013-11-01", "to": "2013-11-30", "labelled rows after the last train row": 500}
 DAY = 86_400.0
 
@@ -33,8 +33,8 @@ def _drift_report(*triggers: str, **facts: Any) -> dict[str, Any]:
     }
 
 
-def _request(store: ArtifactStore, *triggers: str, model: str = MODEL, **facts: Any) -> RetrainRequest:
-    training_set = str(store.publish("training-sets", "delay", {"a": "1"}))
+def _request(store: ArtifactStore, *triggers: str, **facts: Any) -> RetrainRequest:
+    training_set, model = (str(store.publish(kind, "delay", {"a": "1"})) for kind in ("training-sets", "models"))
     files = {"drift.json": canonical_json(_drift_report(*triggers, **facts))}
     store.objects.put_bytes(f"{model}/manifest.json", b"{}")
     drift = str(
@@ -118,6 +118,30 @@ def test_a_server_gets_one_run_however_often_it_is_asked(store: ArtifactStore, s
     (run,) = KfpApi.connect().runs()
     assert run.name == first.run
     assert run.parameters == {"store": store.address, "source": "gs://raw"}
+
+
+def test_a_training_is_submitted_as_the_platform_says(store: ArtifactStore, server: KfpServer) -> None:
+    """Someone uploaded another version meanwhile, as from a branch: it is not the one that monitoring orders."""
+    api, (ours,) = KfpApi.connect(), server.objects.pipeline_versions.values()
+    api.upload_version(ours["pipeline_id"], SPEC.replace("source", "branch"))
+    plugins = {"mlflow": {"experiment_name": "flights"}}
+    submission = SubmissionSpec(
+        version=ours["name"], experiment="team", service_account="trainer", plugins_input=plugins
+    )
+    request = _request(store, "decay").model_copy(update={"submission": submission})
+    assert retrain(request, store).action == "submitted"
+    (run,) = server.objects.runs.values()
+    assert (run["service_account"], run["plugins_input"]) == ("trainer", plugins)
+    assert run["experiment_id"] == api.experiment("team").id
+    assert run["pipeline_version_reference"]["pipeline_version_id"] == ours["pipeline_version_id"]
+
+
+def test_a_server_without_the_version_that_is_asked_keeps_the_order(store: ArtifactStore, server: KfpServer) -> None:
+    submission = SubmissionSpec(version="sha256-0")
+    request = _request(store, "decay").model_copy(update={"submission": submission})
+    with pytest.raises(ConfigurationError, match="sha256-0"):
+        retrain.function(request, store)
+    assert not server.objects.runs and len(Orders(store, "delay").all()) == 1
 
 
 def test_a_server_without_the_pipeline_keeps_the_order(

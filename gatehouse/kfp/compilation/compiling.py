@@ -3,17 +3,21 @@
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gatehouse import __version__
 from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.policy import breaches
 from gatehouse.kfp.compilation.specification import SpecError, content_of, read_spec
+from gatehouse.kfp_api.specs import version_name
 from gatehouse.pipelines.catalog import build, names
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project
 from gatehouse.runtime.plural import counted
 
 STORE = "store"
+MONITORING, TRAINING = "monitoring", "training"
+"""Monitoring orders the training of the same project for the same platform, so its spec names that version."""
 
 
 def compile_project(project: Project, folder: Path, platform: Platform | None = None) -> list[Path]:
@@ -38,7 +42,11 @@ def compile_pipeline(name: str, project: Project, folder: Path, platform: Platfo
         raise ConfigurationError(f"{project.name} cannot run on the platform {platform.name}:{listed}")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{project.name}-{name}.yaml"
-    function = build(name, project, platform).function
+    version = ""
+    if name == MONITORING and platform is not THIS_MACHINE:
+        with TemporaryDirectory() as scratch:
+            version = version_name(compile_pipeline(TRAINING, project, Path(scratch), platform).read_text())
+    function = build(name, project, platform, version).function
     # Every driver gets the whole component: descriptions are for its README, and for whoever loads its file.
     for component in function.pipeline_spec.components.values():
         for side in (component.input_definitions, component.output_definitions):
