@@ -36,6 +36,7 @@ from gatehouse.monitoring.movement import (
     TITLES,
     CategoryBins,
     Movement,
+    Numbers,
     NumericBins,
     blocks_of,
     corrected,
@@ -249,46 +250,74 @@ def label_drift(spec: LabelDriftSpec, data: DataDriftSpec, rows: Rows, min_rows:
     )
 
 
-def quality(spec: QualitySpec, rows: Rows) -> list[Finding]:
-    """One finding for each breach, or one quiet finding."""
-    findings = []
+def quality(spec: QualitySpec, data: DataDriftSpec, rows: Rows) -> list[Finding]:
+    """One finding for each breach, or one quiet finding.
+
+    A breach alarms only if chance does not explain it, as `data` sets significance: days differ in what they lack, so
+    a window of several bad days is no broken source.
+    """
+    unit = data.significance.unit if data.significance else ""
+    units, units_now = units_of(rows.trained, unit), units_of(rows.current, unit)
+    findings, chances = [], {}
     for name, kind in rows.features.items():
         trained, current = rows.trained[name], rows.current[name]
         if kind == "numeric":
             numbers, numbers_now = numbers_of(trained), numbers_of(current)
             valid, valid_now = np.isfinite(numbers), np.isfinite(numbers_now)
-            share = _outside(numbers[valid], numbers_now[valid_now], spec.margin)
-            measure, limit = "outside", spec.max_outside
+            low, high = _range(numbers[valid], spec.margin)
+            odd, measure, limit = (numbers_now < low) | (numbers_now > high), "outside", spec.max_outside
             what = "far beyond the least or greatest number of training"
         else:
             valid, valid_now = trained.is_valid().to_numpy(), current.is_valid().to_numpy()
-            values = pc.drop_null(pc.cast(current, pa.string()))
-            in_training = pc.is_in(values, value_set=pc.unique(pc.cast(trained, pa.string())))
-            share, measure, limit = float(pc.mean(pc.invert(in_training)).as_py() or 0.0), "new", spec.max_new
+            known = pc.is_in(pc.cast(current, pa.string()), value_set=pc.unique(pc.cast(trained, pa.string())))
+            odd, measure, limit = ~known.to_numpy(), "new", spec.max_new
             what = "categories that training never saw"
-        before, missing = 1.0 - float(np.mean(valid)), 1.0 - float(np.mean(valid_now))
-        breaches = []
-        if missing - before > spec.max_missing_rise:
-            alarm = before + spec.max_missing_rise
-            why = f"{missing:.1%} are missing, {before:.1%} were in training; the alarm is {alarm:.1%}"
-            breaches.append(("missing", missing, alarm, why))
-        if share > limit:
-            breaches.append((measure, share, limit, f"{share:.1%} are {what}; the alarm is {limit:.0%}"))
-        for measure, value, alarm, why in breaches:
-            value, alarm = round(value, _DIGITS), round(alarm, _DIGITS)
-            findings.append(Finding(QUALITY, name, ALARM, why, kind=kind, measure=measure, value=value, alarm=alarm))
+        before = 1.0 - float(np.mean(valid))
+        told = f"missing, {before:.1%} were in training"
+        for measured_as, flags, seen, lacked, alarm, why in (
+            ("missing", ~valid_now, units_now, ~valid, before + spec.max_missing_rise, told),
+            (measure, odd[valid_now], units_now[valid_now], np.zeros(len(valid)), limit, what),
+        ):
+            value = float(np.mean(flags)) if len(flags) else 0.0
+            chances[f"{name} {measured_as}"] = _chance_above(alarm, flags, seen, lacked, units)
+            if value > alarm:
+                why, place = f"{value:.1%} are {why}; the alarm is {alarm:.1%}", (QUALITY, name, ALARM)
+                numbered = {"value": round(value, _DIGITS), "alarm": round(alarm, _DIGITS)}
+                findings.append(Finding(*place, why, kind=kind, measure=measured_as, **numbered))
+    if data.significance:
+        chances = corrected(chances, data.significance.correction)
+        for number, finding in enumerate(findings):
+            if (chance := chances[f"{finding.name} {finding.measure}"]) >= data.significance.level:
+                why = f"{finding.why}, which chance alone may exceed (p = {chance:.2g})"
+                findings[number] = replace(finding, state=CHANCE, why=why, chance=chance)
     if not findings:
         return [Finding(QUALITY, "", QUIET, f"no breach in {len(rows.features)} features")]
     return sorted(findings, key=lambda finding: (-(finding.value or 0.0), finding.name))
 
 
-def _outside(trained: np.ndarray, current: np.ndarray, margin: float) -> float:
-    """The share of numbers out of the range of training, which a share `margin` of its width extends on each side."""
-    if not len(trained) or not len(current):
-        return 0.0
-    low, high = trained.min(), trained.max()
-    beyond = margin * (high - low)
-    return float(np.mean((current < low - beyond) | (current > high + beyond)))
+def _range(trained: np.ndarray, margin: float) -> tuple[float, float]:
+    """The least and the greatest number of training, a share `margin` of the range further on each side."""
+    if not len(trained):
+        return -math.inf, math.inf
+    beyond = margin * (trained.max() - trained.min())
+    return float(trained.min() - beyond), float(trained.max() + beyond)
+
+
+def _chance_above(alarm: float, flags: np.ndarray, units: Numbers, before: np.ndarray, units_before: Numbers) -> float:
+    """The p-value that the share of flags exceeds the alarm by chance, when units are sampled; one-sided.
+
+    Units differ as much as in the newest rows or as in training (`before`), whichever is more, because one or two days
+    do not show how much days differ. The alarm has the error of training, too.
+    """
+    if not len(flags) or (beyond := float(np.mean(flags)) - alarm) <= 0:
+        return 1.0
+    now, trained = (
+        error if math.isfinite(error := mean_error(side.astype(np.float64), of_side)) else 0.0
+        for side, of_side in ((flags, units), (before, units_before))
+    )
+    as_trained = trained * math.sqrt(len(np.unique(units_before)) / len(np.unique(units)))
+    spread = math.hypot(max(now, as_trained), trained)
+    return math.erfc(beyond / spread / math.sqrt(2)) / 2 if spread else 0.0
 
 
 CALIBRATION_ERROR = "calibration_error"

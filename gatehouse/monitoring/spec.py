@@ -118,7 +118,7 @@ class CalibrationSpec(Spec):
 
 
 class QualitySpec(Spec):
-    """Quality of the features: signs of a broken source."""
+    """Signs of a broken source; chance must not explain a breach, as `data_drift.significance` says."""
 
     max_missing_rise: float = Field(0.05, ge=0.0, le=1.0, description="By how much a share of missing values may grow.")
     max_new: float = Field(0.02, ge=0.0, le=1.0, description="Largest share of categories that training never saw.")
