@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.metrics.tasks import TASKS, declared_task
+from gatehouse.metrics.tasks import EXPECTED, TASKS, are_usable, declared_task
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.store.identity import Spec
 from gatehouse.store.manifest import Column, Manifest
@@ -33,6 +33,8 @@ UNLABELLED_ROWS = "rows set aside, as they have no label"
 FEATURELESS_ROWS = "logged rows left out, as they lack features and a label"
 """Names of facts that count rows which are not compared."""
 _MATCHED, _ROW = "__matched", "__row"
+_LEAST_MATCHED = 0.1
+"""Share of logged rows that must be known decisions, where decisions are known: with a wrong clock next to none is."""
 
 
 class MissingColumnError(GatehouseError):
@@ -93,7 +95,7 @@ class Rows:
     """The rows to compare, with the details of the champion's training set and counts for the report.
 
     The label of `current` is null while it is not known. `logged` says whether `current` comes from a log, and holds
-    the predictions.
+    the predictions. With a `problem` of this log nothing is judged.
     """
 
     details: Mapping[str, Any]
@@ -103,6 +105,7 @@ class Rows:
     labelled: "pa.Table"
     logged: bool
     facts: Mapping[str, str | int]
+    problem: str = ""
 
     @property
     def features(self) -> dict[str, str]:
@@ -210,7 +213,7 @@ def read_rows(request: MonitorRequest, store: ArtifactStore) -> Rows:
     every = pq.ParquetDataset(store.paths(request.current)).read(columns=columns)
     last = pc.max(trained[TIME]).cast(every[TIME].type)
     facts: dict[str, str | int] = {"train rows": trained.num_rows}
-    current = every
+    current, problem = every, ""
     if request.unlabelled:
         present = {column.name for column in store.manifest(request.unlabelled).columns}
         unlabelled = pq.ParquetDataset(store.paths(request.unlabelled)).read(
@@ -218,7 +221,7 @@ def read_rows(request: MonitorRequest, store: ArtifactStore) -> Rows:
         )
         current = pa.concat_tables([every, unlabelled], promote_options="permissive")
     if request.predictions:
-        current = _logged(request, store, current, keys, needed, facts)
+        current, problem = _logged(request, store, current, keys, needed, len(classes), facts)
     else:
         set_aside = sum(int(count) for count in newest.details.get("set_aside", {}).values())
         facts[UNLABELLED_ROWS] = set_aside - (current.num_rows - every.num_rows)
@@ -233,7 +236,7 @@ def read_rows(request: MonitorRequest, store: ArtifactStore) -> Rows:
     facts["labelled rows after the last train row"] = _between(every, "", request.until, last).num_rows
     reference = _reference(spec, trained, every, current)
     facts["rows of the reference"] = reference.num_rows
-    return Rows(details, trained, reference, current, labelled, bool(request.predictions), facts)
+    return Rows(details, trained, reference, current, labelled, bool(request.predictions), facts, problem)
 
 
 def moments(table: "pa.Table") -> "npt.NDArray[np.datetime64]":
@@ -269,26 +272,66 @@ def _logged(
     every: "pa.Table",
     keys: list[str],
     needed: list[str],
+    classes: int,
     facts: dict[str, str | int],
-) -> "pa.Table":
-    """The rows of the log, with known labels; features that were not logged are taken from the labelled rows."""
+) -> "tuple[pa.Table, str]":
+    """The rows of the log, with known labels, and why they cannot be judged.
+
+    Features that were not logged are taken from the labelled rows. Of a log that cannot be read there are no rows.
+    """
     import pyarrow as pa
 
     newest = store.manifest(request.current).details
-    log = read_log(store, request.predictions, request.model, declared_task(newest).name, keys)
+    task = declared_task(newest).name
+    log = read_log(store, request.predictions, request.model, task, keys)
     facts |= {"logged rows": log.table.num_rows, "of these, left out as repeated": log.repeated}
     if log.foreign_rows:
         facts["logged rows of other models"] = log.foreign_rows
+    if problem := _log_problem(log.table, task, classes):
+        return every.slice(0, 0), problem
     lacking = [name for name in every.column_names if name not in log.table.column_names]
     matches = pa.nulls(every.num_rows, pa.bool_()).fill_null(True)
     joined = with_labels(log.table, every.select([*keys, *lacking]).append_column(_MATCHED, matches), keys)
     matched = joined.filter(joined[_MATCHED].is_valid()).drop_columns(_MATCHED)
+    known = moments(every)
+    same_span = (moments(joined) >= known.min()) & (moments(joined) <= known.max()) if len(known) else known == known
+    if request.spec.min_rows <= (expected := int(same_span.sum())) and matched.num_rows < _LEAST_MATCHED * expected:
+        problem = (
+            f"predictions: expected known decisions, found {matched.num_rows:,} of the {expected:,} logged rows with "
+            f"the {', '.join(keys)} of one. Compare the clock and the zone of the log with those of the decisions"
+        )
     unlogged = [name for name in lacking if name in needed and name != newest["label"]]
     if not unlogged:
-        return joined.drop_columns(_MATCHED)
+        return joined.drop_columns(_MATCHED), problem
     facts["features that were not logged"] = ", ".join(unlogged)
     facts[FEATURELESS_ROWS] = joined.num_rows - matched.num_rows
-    return matched
+    return matched, problem
+
+
+def _log_problem(log: "pa.Table", task: str, classes: int) -> str:
+    """Why the rows of a log cannot be judged; empty if they can. `classes` are those with names, 0 for none."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not log.num_rows:
+        return "predictions: expected logged rows of the champion, found none"
+    kind = log.schema.field(TIME).type
+    if not pa.types.is_timestamp(kind) or kind.tz is None:
+        return f"predictions: {TIME}: expected times with a zone, found {kind}. Naive times may be of any zone"
+    if missing := log[TIME].null_count:
+        return f"predictions: {TIME}: expected a time in each row, found {missing:,} nulls in {log.num_rows:,} rows"
+    output = TASKS[task].output
+    try:
+        scores = predicted(log, task)
+    except pa.ArrowException:
+        return f"predictions: {output}: expected numbers, found {log.schema.field(output).type}"
+    if scores.ndim == 2 and classes and scores.shape[1] != classes:
+        return f"predictions: {output}: expected {classes} probabilities in each row, found {scores.shape[1]}"
+    wrong = np.flatnonzero(~are_usable(scores, output))
+    if len(wrong):
+        value = log[output][int(wrong[0])]
+        return f"predictions: {output}: expected {EXPECTED[output]}, found {len(wrong):,} others, the first {value}"
+    return ""
 
 
 def _between(table: "pa.Table", since: str, until: str, last: "pa.Scalar") -> "pa.Table":
@@ -338,6 +381,7 @@ def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: 
     Rows that name another model are left out. `keys` are the columns that identify a row, with the decision time.
     Raises ConfigurationError if the log lacks a key or the prediction.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -357,10 +401,12 @@ def read_log(store: ArtifactStore, reference: str, model: str, task: str, keys: 
         )
     rows = table.num_rows
     if "model" in table.column_names:
-        table = table.filter(pc.equal(table["model"], model))
+        table = table.filter(pc.equal(table["model"].cast(pa.string()), model))
     scoring = ("model", "model_version", "positive", "class")
     table = table.drop_columns([name for name in scoring if name in table.column_names])
     own = table.num_rows
+    if not own:  # An empty column may have no type, and then no join.
+        return Log(table, rows, 0)
     if scored := tables.get("rows"):
         features = pq.ParquetDataset(store.paths(scored)).read()
         features = features.select([name for name in features.column_names if name not in needed or name in keys])
@@ -401,15 +447,19 @@ def _firsts(table: "pa.Table", keys: list[str]) -> "pa.Table":
 
 
 def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
-    """The predictions of a log, shape (rows,), or (rows, classes) with several classes."""
+    """The predictions of a log, shape (rows,), or (rows, classes) with several classes; NaN where one is missing."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = log[TASKS[task].output].combine_chunks()
     if pa.types.is_fixed_size_list(column.type) or pa.types.is_list(column.type):
-        flat = np.asarray(pc.cast(pc.list_flatten(column), pa.float64()).to_numpy(zero_copy_only=False))
-        return flat.reshape(log.num_rows, -1)
+        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        scores = np.full((log.num_rows, int(sizes.max(initial=0))), np.nan)
+        whole = sizes == scores.shape[1]
+        flat = pc.cast(pc.list_flatten(column.filter(pa.array(whole & (sizes > 0)))), pa.float64())
+        scores[whole] = flat.to_numpy(zero_copy_only=False).reshape(-1, scores.shape[1])
+        return scores
     return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False))
 
 

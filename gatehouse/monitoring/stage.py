@@ -47,8 +47,8 @@ class MonitorResult(StageModel):
 def monitor(request: MonitorRequest, store: ArtifactStore) -> MonitorResult:
     """Check the newest rows against those of a champion, or of any table; the artifact holds `drift.json`.
 
-    With fewer rows than `min_rows`, or if no check of drift or performance could run, the decision is `not judged`,
-    with a warning.
+    With fewer rows than `min_rows`, a log that cannot be right, or if no check of drift or performance could run, the
+    decision is `not judged`, with a warning.
 
     Raises:
         MissingColumnError: if the newest rows lack a feature that the champion was trained on.
@@ -111,9 +111,10 @@ def _published(
     decision, reasons = decided.decision, decided.reasons
     warnings = (*decided.warnings, *(f"not judged: {sentence}" for sentence in decided.unchecked))
     states = [finding.state for finding in judged if finding.check not in ADVISORY]
-    enough = rows.current.num_rows >= spec.min_rows
+    enough = not rows.problem and rows.current.num_rows >= spec.min_rows
     if not enough:
         few = f"rows: expected at least {spec.min_rows:,} current rows to judge, found {rows.current.num_rows:,}"
+        few = rows.problem or few
         decision, reasons, warnings = "not judged", (few,), (*warnings, few)
     elif all(state in (UNKNOWN, IGNORED) for state in states):
         lacking = decided.unchecked or (f"no check of drift or performance {'could run' if states else 'is on'}",)
@@ -171,7 +172,7 @@ def findings(request: MonitorRequest, compared: Comparison) -> "Iterator[Finding
         yield from (Finding(decision.FRESHNESS, "", decision.ALARM, why) for why in request.stale)
         if not request.stale:
             yield Finding(decision.FRESHNESS, "", QUIET, "no feature view is stale")
-    if rows.current.num_rows < spec.min_rows:
+    if rows.problem or rows.current.num_rows < spec.min_rows:
         return
     data, drift = spec.data_drift or DataDriftSpec(), (spec.data_drift, spec.prediction_drift, spec.label_drift)
     if rows.reference.num_rows < spec.min_rows and any(drift):
@@ -188,7 +189,7 @@ def findings(request: MonitorRequest, compared: Comparison) -> "Iterator[Finding
         if spec.label_drift:
             yield checks.label_drift(spec.label_drift, data, rows, spec.min_rows)
     if spec.quality:
-        yield from checks.quality(spec.quality, rows)
+        yield from checks.quality(spec.quality, data, rows)
     enabled = {decision.PERFORMANCE: spec.performance, decision.CALIBRATION: spec.calibration}
     lacking = "no model was given" if scored is None else ""
     if not lacking and rows.labelled.num_rows < spec.min_rows:

@@ -21,7 +21,7 @@ from gatehouse.monitoring.spec import CHECKS, MonitoringSpec, PerformanceSpec
 from gatehouse.store.parameters import checked
 from gatehouse.store.store import ArtifactStore
 
-_LABEL = "__label"
+_LABEL, _EPOCH = "__label", 1970
 
 
 def compared_tables(request: MonitorRequest, store: ArtifactStore) -> Comparison:
@@ -161,5 +161,10 @@ def _timed(table: pa.Table, time: str) -> pa.Table:
     if not pa.types.is_timestamp(moments.type) or moments.null_count:
         times = f"{moments.type} with {moments.null_count:,} nulls"
         raise ConfigurationError(f"event_time: {time}: expected a time in each row, found {times}.")
+    if time and len(table) and (latest := pc.max(moments).as_py()).year == _EPOCH:
+        raise ConfigurationError(
+            f"event_time: {time}: expected the times of the rows, found none after {latest.isoformat()}, as where a "
+            "count of seconds is read as another unit."
+        )
     kept = [name for name in table.column_names if name != TIME]
     return table.select(kept).append_column(TIME, moments.cast(pa.timestamp("us", "UTC")))

@@ -11,7 +11,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.rows import collect_log, predicted, read_log, with_labels
 from gatehouse.store.store import ArtifactStore
 
-MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
+MODEL = f"models/delay/sha256-{'a' * 64}"
 KEYS = ["flight", "decision_time"]
 
 
@@ -32,13 +32,18 @@ def _publish(store: ArtifactStore, kind: str, table: pa.Table, derived: dict[str
         )
 
 
+def _models(store: ArtifactStore) -> list[str]:
+    return [str(store.publish("models", "delay", {"model.json": content})) for content in ("{}", "[]")]
+
+
 def test_what_batch_scoring_wrote_comes_with_the_features_it_read(store: ArtifactStore) -> None:
+    model, other = _models(store)
     rows = _publish(store, "decisions", _table(wind=[1.0, 2.0, 3.0]), {})
     scored = _table(
-        probability=[0.1, 0.2, 0.3], positive=[False] * 3, model=[MODEL, OTHER, MODEL], model_version=[1] * 3
+        probability=[0.1, 0.2, 0.3], positive=[False] * 3, model=[model, other, model], model_version=[1] * 3
     )
-    reference = _publish(store, "predictions", pa.concat_tables([scored, scored]), {"model": MODEL, "rows": rows})
-    log = read_log(store, reference, MODEL, "binary", KEYS)
+    reference = _publish(store, "predictions", pa.concat_tables([scored, scored]), {"model": model, "rows": rows})
+    log = read_log(store, reference, model, "binary", KEYS)
     assert (log.foreign_rows, log.repeated) == (2, 2)
     assert log.table.to_pydict() == {
         "flight": ["A", "C"],
@@ -79,13 +84,14 @@ def test_parquet_files_of_a_folder_become_a_log_and_the_same_again(store: Artifa
 
 
 def test_the_latest_log_is_the_one_of_the_champion_that_knows_most(store: ArtifactStore) -> None:
+    model, other = _models(store)
     tables = [_table(probability=[0.1, 0.2, entry]) for entry in (0.3, 0.4, 0.5)]
-    of = [(MODEL, "2013-01-02"), (MODEL, "2013-01-03"), (OTHER, "2013-01-04")]
+    of = [(model, "2013-01-02"), (model, "2013-01-03"), (other, "2013-01-04")]
     made = [
-        _publish(store, "predictions", table, {"model": model}, as_of)
-        for table, (model, as_of) in zip(tables, of, strict=True)
+        _publish(store, "predictions", table, {"model": scorer}, as_of)
+        for table, (scorer, as_of) in zip(tables, of, strict=True)
     ]
-    assert collect_log(store, "latest", MODEL) == made[1]
-    assert collect_log(store, "", MODEL) == ""
+    assert collect_log(store, "latest", model) == made[1]
+    assert collect_log(store, "", model) == ""
     with pytest.raises(ConfigurationError, match="found none"):
         collect_log(store, "latest", MODEL.replace("a" * 64, "c" * 64))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -31,6 +32,12 @@ def _spec(**drift: Any) -> MonitoringSpec:
 
 SPEC = _spec()
 
+
+def _times(first_day: int, days: int) -> pa.Array:
+    day = first_day + np.arange(days * 20) / 20
+    return pa.array([START + dt.timedelta(days=entry) for entry in day], pa.timestamp("us", "UTC"))
+
+
 Change = Callable[[dict[str, Any]], None]
 
 
@@ -40,7 +47,7 @@ def _table(first_day: int, days: int, change: Change = lambda columns: None) -> 
     count = days * 20
     day = first_day + np.arange(count) / 20
     columns: dict[str, Any] = {
-        "decision_time": pa.array([START + dt.timedelta(days=entry) for entry in day], pa.timestamp("us", "UTC")),
+        "decision_time": _times(first_day, days),
         "temperature": 10 * np.sin(2 * np.pi * day / 90) + random.normal(size=count),
         "rain": np.where(random.random(count) < 0.9, 0.0, random.random(count)),
         "carrier": random.choice(["AA", "UA", "B6"], count),
@@ -240,6 +247,75 @@ def test_rows_without_a_label_yet_are_judged_by_what_needs_none(
     assert (facts["newest rows"], facts["of these with a known label"]) == (600, 400)
     assert facts["of these whose label is not known yet"] == 200
     assert reported.warnings[-1].startswith("7 rows set aside, as they have no label")
+
+
+def _log(table: pa.Table, change: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """What a server logs of these rows: key, time, features, and a probability."""
+    logged = table.drop_columns("label").append_column("probability", pa.array(np.full(table.num_rows, 0.25)))
+    return change(logged)
+
+
+def _with(column: str, values: Callable[[pa.ChunkedArray], Any]) -> Callable[[pa.Table], pa.Table]:
+    return lambda log: log.set_column(log.column_names.index(column), column, values(log[column]))
+
+
+HOURS = pa.scalar(dt.timedelta(hours=5), pa.duration("us"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda log: log, ""),
+        (_with("probability", lambda values: pc.multiply(values, 100)), "600 others, the first 25"),
+        (_with("probability", lambda values: pc.if_else(pc.is_valid(values), None, values)), "the first None"),
+        (_with("probability", lambda values: pa.array(["high"] * len(values))), "expected numbers, found string"),
+        (_with("decision_time", lambda times: times.cast(pa.timestamp("us"))), "times with a zone"),
+        (_with("decision_time", lambda times: pa.nulls(len(times), times.type)), "expected a time in each row"),
+        (_with("decision_time", lambda times: pc.add(times, HOURS)), "found 0 of the 5"),
+        (lambda log: pa.table({name: pa.nulls(0) for name in log.column_names}), "found none"),
+    ],
+    ids=["right", "percent", "nulls", "texts", "naive", "timeless", "late", "empty"],
+)
+def test_a_log_that_cannot_be_right_is_not_judged(
+    store: ArtifactStore, change: Callable[[pa.Table], pa.Table], why: str
+) -> None:
+    rows = _table(280, 30)
+    log = _publish(store, "prediction-logs", _log(rows, change), {})
+    result = monitor(MonitorRequest(**_published(store, rows), predictions=log, spec=SPEC), store)
+    if not why:
+        assert result.decision == "keep"
+        return
+    assert (result.decision, result.verdict) == ("not judged", "warn")
+    assert result.reasons == result.warnings and why in result.reasons[0]
+
+
+def test_a_log_of_classes_without_some_probabilities_is_not_judged(store: ArtifactStore) -> None:
+    rows, classes = _table(280, 30), {"task": "multiclass", "classes": ["a", "b", "c"]}
+    data = _published(store, rows, **classes)
+    data["current"] = _publish(store, "training-sets", rows, DETAILS | classes)
+    for probabilities, why in (([[0.5, 0.5]] * 600, "found 2"), ([None, *[[0.1, 0.4, 0.5]] * 599], "found 1 others")):
+        logged = rows.drop_columns("label").append_column("probabilities", pa.array(probabilities))
+        log = _publish(store, "prediction-logs", logged, {})
+        result = monitor(MonitorRequest(**data, predictions=log, spec=SPEC), store)
+        assert result.decision == "not judged" and why in result.reasons[0]
+
+
+def test_days_that_lack_values_by_chance_alarm_in_one_window_of_thirty_at_most(store: ArtifactStore) -> None:
+    """On one day of seven the source is down for half of the day: a week has more or fewer such days by chance."""
+
+    def gaps(columns: dict[str, Any]) -> None:
+        random = np.random.default_rng(len(columns["rain"]))
+        down = np.repeat(random.random(len(columns["rain"]) // 20) < 1 / 7, 20) & (np.arange(len(columns["rain"])) % 2)
+        columns["rain"] = pa.array(np.where(down, np.nan, columns["rain"]), from_pandas=True)
+
+    trained, random = _table(0, 270, gaps), np.random.default_rng(1)
+    spec = SPEC.model_copy(update={"data_drift": None, "label_drift": None, "min_rows": 100})
+    alarms = 0
+    for _ in range(30):
+        days = [trained.slice(int(day) * 20, 20) for day in random.integers(0, 270, 7)]
+        window = pa.concat_tables(days).drop_columns("decision_time").append_column("decision_time", _times(280, 7))
+        alarms += bool(_monitor(store, window, spec, trained=trained).alarms)
+    assert alarms <= 1
 
 
 def test_a_missing_feature_is_named(store: ArtifactStore) -> None:

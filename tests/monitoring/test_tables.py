@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from kfp import dsl
@@ -204,6 +205,13 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
     assert compared(store, rows(2, 50)).decision == "not judged"
 
 
+def timed_in_1970(table: pa.Table) -> pa.Table:
+    """Seconds that were read as microseconds."""
+    seconds = pc.divide(table["at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
+    at = seconds.cast(pa.timestamp("us", "UTC"))
+    return table.set_column(table.column_names.index("at"), "at", at)
+
+
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -212,6 +220,7 @@ def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> Non
         ({"features": ["ages"]}, "ages"),
         ({"features": ["at"]}, "features: at"),
         ({"columns": {"event_time": "city"}}, "event_time"),
+        ({"current": timed_in_1970(rows(2)), "columns": {"event_time": "at"}}, "event_time: at: .* 1970"),
         ({"columns": {"positive": "maybe"}}, "maybe"),
         ({"columns": {"score": "chances"}}, "chances"),
         ({"columns": {"task": "guess"}}, "task"),
