@@ -93,7 +93,7 @@ class Cluster:
 
     def compiled(self, pipelines: Collection[str], cache: bool = True) -> dict[str, Upload]:
         """Pipelines of the project by name, compiled for the platform."""
-        uploads, made_of = {}, revision(self.project.folder)
+        uploads, made_of = dict[str, Upload](), revision(self.project.folder)
         with tempfile.TemporaryDirectory() as folder:
             for name in sorted({*pipelines, *([TRAINING] if MONITORING in pipelines else [])}, key=MONITORING.__eq__):
                 spec = read_spec(compile_pipeline(name, self.project, Path(folder), self.platform))

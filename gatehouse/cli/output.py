@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,7 +23,16 @@ from gatehouse.reports.format import duration, number
 from gatehouse.store.reference import Reference, is_identity
 
 _STORE = "The store, or the folder of its project; default: this folder's project, or its store."
-StoreOption = Annotated[str, typer.Option("--store", "--project", help=_STORE)]
+
+
+def _one_place(value: str) -> str:
+    """The value of an option that has two names. Raises typer.BadParameter if the command line has both."""
+    if {"--store", "--project"} <= {word.partition("=")[0] for word in sys.argv}:
+        raise typer.BadParameter("expected --store or --project, which name the same place here, found both")
+    return value
+
+
+StoreOption = Annotated[str, typer.Option("--store", "--project", help=_STORE, callback=_one_place)]
 """For commands that need nothing but a store, which a person may know as that of a project."""
 StoreBesideProjectOption = Annotated[str, typer.Option("--store", help=_STORE)]
 """For commands that read a project too."""

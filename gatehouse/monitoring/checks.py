@@ -282,8 +282,8 @@ def quality(spec: QualitySpec, data: DataDriftSpec, rows: Rows) -> list[Finding]
             chances[f"{name} {measured_as}"] = _chance_above(alarm, flags, seen, lacked, units)
             if value > alarm:
                 why, place = f"{value:.1%} are {why}; the alarm is {alarm:.1%}", (QUALITY, name, ALARM)
-                numbered = {"value": round(value, _DIGITS), "alarm": round(alarm, _DIGITS)}
-                findings.append(Finding(*place, why, kind=kind, measure=measured_as, **numbered))
+                finding = Finding(*place, why, kind=kind, measure=measured_as)
+                findings.append(replace(finding, value=round(value, _DIGITS), alarm=round(alarm, _DIGITS)))
     if data.significance:
         chances = corrected(chances, data.significance.correction)
         for number, finding in enumerate(findings):

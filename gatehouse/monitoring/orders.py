@@ -96,6 +96,14 @@ class Orders:
         """Whether an order was not submitted to Kubeflow Pipelines, and no training for it ended on this machine."""
         return not any(self.recorded(order.cause, what) for what in ("submitted", "ended"))
 
+    def failed(self, order: Order) -> str:
+        """The run that trained for an order and ended without success, also if it was never tried; else empty."""
+        if ended := self.recorded(order.cause, "ended"):
+            return str(ended["run"]) if ended.get("exit_code") else ""
+        submitted = (self.recorded(order.cause, "submitted") or {}).get("kfp_run", "")
+        run = next(reversed(self.attempts(order.cause)), str(submitted))
+        return run if run and _is_over(self._store, run) else ""
+
     def submits(self, cause: str) -> bool:
         """Whether this run may submit an order: it is the first to try, or the run that tried first was killed."""
         if self.record(cause, "submitting"):

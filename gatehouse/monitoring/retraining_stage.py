@@ -71,7 +71,7 @@ _ACTIONS = {
     ),
 )
 def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
-    """Order a training if one is due and no limit holds it back; a cause is ordered once.
+    """Order a training if one is due and no limit holds it back; a cause is ordered again only after a failed training.
 
     An earlier order for this champion that was not submitted comes first: the process that gave it was killed. A window
     with an end orders nothing: a problem in the past is no reason to train today.
@@ -100,12 +100,17 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     window = [drift["facts"].get("decided from", ""), drift["facts"].get("to", "")]
     if asks == "schedule":
         window = [str(int(age // request.spec.every_days))]
-    cause = digest_of({"check": asks, "reference": inputs["reference"], "window": window, "champion": champion})
-    limits: list[str] = []
+    about = {"check": asks, "reference": inputs["reference"], "window": window, "champion": champion}
+    cause, limits = "", list[str]()
 
     def decide(before: Sequence[Order]) -> Order | None:
-        if same := [order for order in before if order.cause == cause]:
-            return same[0]
+        nonlocal cause, why
+        cause, orders_by_cause = digest_of(about), {order.cause: order for order in before}
+        while same := orders_by_cause.get(cause):
+            if not (failed := orders.failed(same)):
+                return same
+            # The cause is still there: it is ordered again, as often as the limits allow.
+            why, cause = (*why, f"{failed} trained for it and failed"), digest_of({**about, "after": cause})
         limits[:] = filter(None, [held_back(request.spec, before, time.time())])
         if limits:
             return None

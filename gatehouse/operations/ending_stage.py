@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gatehouse.operations.notice import VERSION, Delivery, Form, Notice, Tone, When, body_of, deliver
+from gatehouse.operations.notice import Delivery, Form, Notice, Tone, When, body_of, deliver
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, shortened
 from gatehouse.runtime.redaction import public_address, redacted
@@ -299,7 +299,7 @@ def post_end(
         | {"reasons": _first(verdict.reasons, 4 * _MOST_REASONS), "page": _page(store, [verdict.report])}
         for verdict in outcome.verdicts
     ]
-    kfp, mlflow = public_address(os.environ.get(UI) or os.environ.get(ENDPOINT, "")), server_uri()
+    mlflow = server_uri()
     facts = {
         "pipeline": about["pipeline"],
         "run": run,
@@ -310,7 +310,7 @@ def post_end(
         "cost": _cost(record),
     }
     links = {
-        "KFP": f"{kfp.rstrip('/')}/#/runs/details/{run}" if kfp else "",
+        "KFP": page_in_kfp(f"runs/details/{run}"),
         "report": _report(store, record, outcome),
         "MLflow": public_address(mlflow) if mlflow.startswith("http") else "",
         **{verdict["stage"]: verdict["page"] for verdict in verdicts},
@@ -319,21 +319,23 @@ def post_end(
     number = (end_of(store, run) or {"number": 1})["number"]  # A run that is tried again ends again.
     key = sha256_bytes(f"end/{run}/{number}".encode())
     fields = {
-        "version": VERSION,
         "event": "run-ended",
         "run": run,
         "state": outcome.state,
         "stage": outcome.stage,
         "error": outcome.error,
-        "message": "\n".join(lines),
         "verdicts": verdicts,
         "idempotency_key": key,
-        "facts": facts,
-        "links": links,
     }
     posted = body_of(notice, form, fields | dict(about))
     receipt = f"runs/{run}/posted.{number}.json"
     return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
+
+
+def page_in_kfp(path: str) -> str:
+    """Address of a page of KFP's UI; empty where no address of KFP is known."""
+    kfp = public_address(os.environ.get(UI) or os.environ.get(ENDPOINT, ""))
+    return f"{kfp.rstrip('/')}/#/{path}" if kfp else ""
 
 
 def _lines(outcome: Outcome, results: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -69,9 +69,13 @@ class Delivery:
 
 
 def body_of(notice: Notice, form: Form, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a notice; `about` is for programs, in the generic form only, as others refuse unknown fields."""
+    """The body of a notice; `about` is for programs, in the generic form only, as others refuse unknown fields.
+
+    In the generic form each notice has the same fields: `about` names the event, its state, and what it is about.
+    """
     if form == "generic":
-        return {**about, "text": notice.text}
+        parts = {"message": "\n".join(notice.lines), "facts": {**notice.facts}, "links": {**notice.links}}
+        return {"version": VERSION, **parts, **about, "text": notice.text}
     links = {name: place for name, place in notice.links.items() if place and len(inert(place)) < _LINK}
     web = dict([link for link in links.items() if link[1].startswith(("https://", "http://"))][:_LINKS])
     facts = [*notice.facts.items(), *(link for link in links.items() if link[0] not in web)]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.kfp_api.answers import ENDED, Run
-from gatehouse.operations.ending_stage import outcome_in_kfp, post_end, record_end, run_outcome
+from gatehouse.operations.ending_stage import outcome_in_kfp, page_in_kfp, post_end, record_end, run_outcome
 from gatehouse.operations.metrics import Row, Waited, read, update
 from gatehouse.operations.notice import Form, Notice, When, body_of, deliver
 from gatehouse.runtime.process import here, start_time
@@ -76,7 +76,7 @@ class ReconcileResult(StageModel):
 def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResult:
     """Compare KFP's list of runs with the records in the store; report and clean up what ended unreported.
 
-    A schedule is late if no run has succeeded within its `sla_hours` since it was due. Each due time is reported once.
+    A schedule is late if no run has succeeded within its `sla_hours` after it was due. Each due time is reported once.
 
     Without `GATEHOUSE_KFP_ENDPOINT` there is no list. Then only the records are used, with the processes of this
     machine and long silence as signs of an end. Raises KfpError if KFP is set but does not answer, because ended runs
@@ -224,7 +224,7 @@ class Late:
         """The problem in one sentence."""
         return (
             f"schedule {self.schedule}: {self.pipeline} was due at {self.due:%Y-%m-%d %H:%M} UTC, "
-            f"and no run since has ended well within {self.hours:g} h"
+            f"and no run has ended well within {self.hours:g} h"
         )
 
 
@@ -234,7 +234,7 @@ def late_schedules(
     """The schedules (as in project.yaml, by name) that are late at `now`, in seconds since 1970.
 
     A schedule counts from when it was first seen here, which the store records, so that a new schedule is not late for
-    earlier times.
+    earlier times. A later success does not make up for a due time: the schedule is late until it is due again.
     """
     moment = datetime.fromtimestamp(now, UTC)
     successes = [row for row in rows if (row.project, row.stage, row.state) == (project, "", "succeeded")]
@@ -249,7 +249,9 @@ def late_schedules(
             continue
         # Intervals count from when the schedule was first seen, which its own first run does after that run began.
         earliest = (due - (schedule.interval or timedelta())).timestamp()
-        if not any(row.pipeline == pipeline and row.began >= earliest for row in successes):
+        latest = due.timestamp() + 3600 * schedule.sla_hours
+        in_time = [row for row in successes if row.began >= earliest and row.began + row.seconds <= latest]
+        if not any(row.pipeline == pipeline for row in in_time):
             late.append(Late(name, pipeline, due.astimezone(UTC), schedule.sla_hours))
     return late
 
@@ -270,8 +272,10 @@ def _post_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[s
     about = {"schedule": late.schedule, "pipeline": late.pipeline, "due": late.due.isoformat()}
     key = sha256_bytes(canonical_json([project, about]).encode())
     title = f"Gatehouse, {project}: schedule {late.schedule} is late"
-    notice = Notice(title, "bad", [late.message], {**about, "owner": owners.get("", "")})
-    body = body_of(notice, form, about | {"event": "schedule-late", "project": project})
+    links = {"KFP": page_in_kfp("recurringruns")}
+    notice = Notice(title, "bad", [late.message], {**about, "owner": owners.get("", "")}, links)
+    event = {"event": "schedule-late", "state": "late", "project": project, "idempotency_key": key}
+    body = body_of(notice, form, about | event)
     deliver(store, late.message, body, key, f"operations/late/{key}.json")
 
 

@@ -48,6 +48,7 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
         (["run", "--unti", "split"], "gatehouse run", "--until"),
         (["data", "show"], "gatehouse data show", "reference"),
         (["run", "a", "b"], "gatehouse run", "(b)"),
+        (["data", "list", "--store", "a", "--project=b"], "gatehouse data list", "found both"),
         (["init", "x", "--from", "x.csv", "--alarm", "3"], "gatehouse init", "--alarm"),
     ],
 )

@@ -224,6 +224,29 @@ def test_two_at_once_give_one_order_and_one_run(store: ArtifactStore, server: Kf
     assert len(list(KfpApi.connect().runs())) == 1
 
 
+@pytest.mark.parametrize("place", ["here", "on a cluster"])
+def test_a_cause_whose_training_failed_is_ordered_again_within_the_limits(
+    store: ArtifactStore, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    if place != "here":
+        request.getfixturevalue("server")
+    asked, orders = _request(store, "decay"), Orders(store, "delay")
+    first = retrain.function(asked, store)
+    if place == "here":
+        orders.record(first.cause, "ended", run="flights-training.1", exit_code=2)
+    else:
+        (run,) = KfpApi.connect().runs()
+        store.record(f"runs/{run.id}/end.json", {"state": "failed", "last": time.time()})
+    kept = retrain.function(asked, store)
+    assert kept.action == "held back" and "cool_down_days" in kept.summary
+    free = asked.model_copy(update={"spec": RetrainSpec(cool_down_days=0)})
+    again = retrain.function(free, store)
+    assert again.action == first.action and again.run != first.run and "failed" in again.reasons[-1]
+    assert retrain.function(free, store) == again and len(orders.all()) == 2
+    orders.record(again.cause, "ended", run="flights-training.2", exit_code=0)
+    assert retrain.function(free, store).action == "done"
+
+
 def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
     retrain.function(_request(store, "decay"), store)
     past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})

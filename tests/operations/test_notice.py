@@ -57,7 +57,9 @@ def require_teams(body: dict[str, Any]) -> None:
 def test_every_form_keeps_the_published_rules(content: Notice) -> None:
     require_slack(body_of(content, "slack", {"run": "r"}))
     require_teams(body_of(content, "teams", {"run": "r"}))
-    assert body_of(content, "generic", {"run": "r"}) == {"run": "r", "text": content.text}
+    generic = body_of(content, "generic", {"run": "r"})
+    assert (generic["run"], generic["text"], generic["facts"]) == ("r", content.text, content.facts)
+    assert (generic["message"].splitlines(), generic["links"]) == ([*content.lines], content.links)
 
 
 def test_a_notice_shows_facts_links_and_tone_and_nothing_that_is_empty() -> None:

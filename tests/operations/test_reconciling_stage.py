@@ -24,6 +24,7 @@ from gatehouse.operations.reconciling_stage import (
     reconcile,
 )
 from gatehouse.runtime.process import here, start_time
+from gatehouse.runtime.variables import UI
 from gatehouse.store.run import Attempt, end_of
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile
@@ -221,6 +222,8 @@ def test_a_schedule_is_late_when_its_hours_are_over_and_not_before(store: Artifa
         ("flights", "training", "succeeded", 4.5, False),
         ("flights", "training", "failed", 4.5, True),
         ("flights", "training", "succeeded", 3.5, True),
+        ("flights", "training", "succeeded", 6.5, True),  # It takes an hour, and the hours end at seven.
+        ("flights", "training", "succeeded", 7.5, True),
         ("flights", "monitoring", "succeeded", 4.5, True),
         ("shop", "training", "succeeded", 4.5, True),
     ],
@@ -230,7 +233,7 @@ def test_only_a_success_of_a_run_since_it_was_due_counts(
 ) -> None:
     late(store, MONDAY, nightly=NIGHTLY | {"pipeline": "training"})
     at = (MONDAY + timedelta(hours=began)).timestamp()
-    record_end(store, "run", Outcome(state, began=at), "test", project=project, pipeline=pipeline)
+    record_end(store, "run", Outcome(state, began=at, seconds=3600.0), "test", project=project, pipeline=pipeline)
     assert bool(late(store, MONDAY + timedelta(hours=8), nightly=NIGHTLY | {"pipeline": "training"})) == is_late
 
 
@@ -244,12 +247,16 @@ def test_a_late_schedule_is_posted_once_for_each_due_time(
     store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciling_stage, "_first_seen", lambda *_: datetime.now(UTC) - timedelta(days=3))
+    monkeypatch.setenv(UI, "http://kfp.example")
     body = {"project": "flights", "pipelines": ("training",), "schedules": {"training": NIGHTLY}}
     for more in ({"when": "never"}, *[{"when": "fail", "owners": {"": "ml@acme"}}] * 2):
         result = reconcile(ReconcileRequest.model_validate(body | more), store)
         assert "1 schedules are late" in result.summary and "was due at" in result.warnings[0]
     (posted,) = hook.bodies
     assert posted["event"] == "schedule-late" and "owner: ml@acme" in posted["text"]
+    assert (posted["state"], posted["facts"]["owner"]) == ("late", "ml@acme") and posted["version"] == 1
+    assert "was due at" in posted["message"] and posted["idempotency_key"]
+    assert posted["links"] == {"KFP": "http://kfp.example/#/recurringruns"}
 
 
 def test_a_first_run_that_began_before_its_interval_was_seen_is_in_time(store: ArtifactStore) -> None:
