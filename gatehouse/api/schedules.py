@@ -24,6 +24,7 @@ from gatehouse.operations.ending_stage import Outcome, outcome_in_kfp, unsuccess
 from gatehouse.project.place import project_folder
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project
+from gatehouse.project.signatures import NAMES
 from gatehouse.project.windows import windows_of
 from gatehouse.runtime.variables import UI
 from gatehouse.store.parameters import require_known
@@ -170,7 +171,10 @@ def apply(cluster: Cluster, dry_run: bool = False) -> list[Change]:
 
 @dataclass(frozen=True)
 class ScheduleState:
-    """A schedule in KFP, `enabled`, `paused` by a person or `disabled`; its next time, and how its last run ended."""
+    """A schedule in KFP, `enabled`, `paused` by a person or `disabled`; its next time, and how its last run ended.
+
+    One of a pipeline of the project that Gatehouse did not create, as in KFP's UI, has no name in `schedule`.
+    """
 
     schedule: str
     recurring_run: str
@@ -183,8 +187,11 @@ class ScheduleState:
 
 def schedules(cluster: Cluster) -> list[ScheduleState]:
     """What KFP has of a project's schedules."""
-    states = []
-    for schedule in kfp_schedules(cluster.api, cluster.project.name):
+    states, own = [], kfp_schedules(cluster.api, cluster.project.name)
+    pipelines = [cluster.api.find_pipeline(f"{cluster.project.name}-{name}") for name in NAMES]
+    ids, known = {pipeline.id for pipeline in pipelines if pipeline}, {schedule.run.id for schedule in own}
+    others = [run for run in cluster.api.recurring_runs() if run.pipeline in ids and run.id not in known]
+    for schedule in [*own, *(KfpSchedule(run, "", "disabled") for run in others)]:
         run, declared = schedule.run, cluster.project.file.schedules.get(schedule.schedule)
         rhythm = schedule_of(run, declared.time_zone if declared else "UTC")
         due = rhythm.following(datetime.now(UTC), run.created_at) if run.enabled else None

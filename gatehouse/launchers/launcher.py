@@ -241,7 +241,7 @@ def stop_here() -> Stop:
 
 
 HANG_SECONDS = 900.0
-SCHEDULING_MINUTES = 30.0
+SCHEDULING_MINUTES, QUEUE_MINUTES = 30.0, 1440.0
 MARGIN_MINUTES = 15.0
 HANG = "GATEHOUSE_HANG_SECONDS"  # environment variable of the ranks: for how many seconds a rank may make no progress
 _STACKS_SECONDS = 60.0

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from gatehouse.launchers.launcher import HANG_SECONDS, SCHEDULING_MINUTES
+from gatehouse.launchers.launcher import HANG_SECONDS, QUEUE_MINUTES, SCHEDULING_MINUTES
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
 from gatehouse.store.identity import Spec, operational
 
@@ -120,8 +120,8 @@ class ClusterLaunch(_Launch):
     scheduling_minutes: float = operational(
         SCHEDULING_MINUTES,
         gt=0,
-        description="How long the pods may wait to start; then the job is deleted. The time limit of the training "
-        "counts separately.",
+        description="How long the pods may wait to start; then the job is deleted; by default a day with a `queue`. "
+        "The time limit of the training counts separately.",
     )
     image_pull_minutes: float = operational(
         5.0, ge=0, description="How long an image may fail to be pulled; then the job ends."
@@ -144,7 +144,10 @@ class ClusterLaunch(_Launch):
     @model_validator(mode="before")
     @classmethod
     def _no_nulls(cls, data: Any) -> Any:
-        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+        if not isinstance(data, dict):
+            return data
+        given = {key: value for key, value in data.items() if value is not None}
+        return {"scheduling_minutes": QUEUE_MINUTES} | given if given.get("queue") else given
 
 
 class RunPolicy(Spec):

@@ -233,6 +233,14 @@ def test_schedules_are_applied_paused_resumed_and_deleted(cli: Cli, kfp_server: 
     assert (monitoring["when"], nightly["when"]) == ("0 0 5 * * *", "every 86400 s")
     assert monitoring["ended"] == nightly["ended"] == "RUNNING"
     assert monitoring["state"] == "enabled" and monitoring["next"].endswith("T05:00:00Z")
+    body = {"display_name": "mine", "trigger": {"periodic_schedule": {"interval_second": "3600"}}}
+    first = next(iter(kfp_server.objects.recurring_runs.values()))
+    source = {key: first[key] for key in ("pipeline_version_reference", "experiment_id")}
+    in_ui = kfp_server.objects.create_recurring_run(body | source | {"max_concurrency": "1", "mode": "ENABLE"})
+    other = next(row for row in json.loads(cli("schedule list --json").output) if row["recurring_run"] == "mine")
+    assert (other["schedule"], other["state"], other["when"]) == ("", "enabled", "every 3600 s")
+    assert len(json.loads(cli("schedule list --json").output)) == 3
+    del kfp_server.objects.recurring_runs[in_ui["recurring_run_id"]]
     cli("schedule pause nightly")
     assert "gatehouse schedule resume nightly" in cli("schedule apply").output
     cli("schedule resume nightly")

@@ -42,6 +42,7 @@ class Cluster:
         objects: What a GET finds besides jobs and pods, by path.
         granted: The rights that a review allows.
         changes: Every change of a pod, as version and event of a watch.
+        lacks: Fields of a job's spec that its CRD does not know, as that of an earlier release.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -62,6 +63,7 @@ class Cluster:
     objects: dict[str, Object] = field(default_factory=dict)
     granted: set[tuple[str, str, str]] = field(default_factory=set)
     reviews: list[Object] = field(default_factory=list)
+    lacks: tuple[str, ...] = ()
     changed: threading.Condition = field(default_factory=threading.Condition)
     changes: list[tuple[int, Object]] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -305,6 +307,9 @@ class _Handler(Handler):
         plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
         if not plural or body["apiVersion"] != plural[1] or body["metadata"]["namespace"] != plural[2]:
             return self._status(404, "no such resource")
+        for field_name in self.cluster.lacks:
+            if body["spec"].pop(field_name, None) is not None and query.get("fieldValidation") == "Strict":
+                return self._status(400, f'strict decoding error: unknown field "spec.{field_name}"')
         if problems := [f"{error.json_path}: {error.message}" for error in validator(body["kind"]).iter_errors(body)]:
             return self._status(422, "; ".join(problems))
         key = f"{path}/{body['metadata']['name']}"

@@ -32,6 +32,8 @@ from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
 _JOBS = {"trainjob": ("trainer.kubeflow.org", "trainjobs"), "pytorchjob": ("kubeflow.org", "pytorchjobs")}
+_NEWEST = {"trainjobs": ("TrainJob", ("activeDeadlineSeconds", "runtimePatches"))}
+"""Kinds of objects, with fields of their spec that the launcher sets and earlier releases of the operator lack."""
 _QUEUES = ("kueue.x-k8s.io", "localqueues")
 _SERVING = ("serving.kserve.io", "inferenceservices")
 _ON_JOBS = ("create", "delete", "get", "patch")
@@ -158,6 +160,8 @@ def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
     try:
         served = _served(api, group)
         if plural in {resource["name"] for resource in api.get(f"/apis/{served}")["resources"]}:
+            if why and (lacking := _lacking(api, served, plural)):
+                return failed(check, f"{served} lacks {', '.join(lacking)} in its spec", "Update its operator.")
             return passed(check, f"served as {served}")
     except ApiConflict:
         pass
@@ -166,6 +170,19 @@ def _resource(api: KubernetesApi, group: str, plural: str, why: str) -> Finding:
     if why:
         return failed(check, "the cluster does not know it", advice)
     return unchecked(check, "the cluster does not know it, and this project does not use it", needed=False)
+
+
+def _lacking(api: KubernetesApi, served: str, plural: str) -> list[str]:
+    """The fields of the spec that the launcher sets and the served CRD lacks; none where the API shows no schema."""
+    kind, fields = _NEWEST.get(plural, ("", ()))
+    try:
+        schemas = api.get(f"/openapi/v3/apis/{served}")["components"]["schemas"] if kind else {}
+    except ApiConflict:
+        return []
+    specs = [
+        schema["properties"]["spec"]["properties"] for name, schema in schemas.items() if name.endswith(f".{kind}")
+    ]
+    return [field for spec in specs for field in fields if field not in spec]
 
 
 def _restarts(api: KubernetesApi, namespace: str) -> Finding:

@@ -104,9 +104,11 @@ class KubernetesApi:
     def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Create an object under `path`.
 
+        A field that this release of the object does not know is refused: by default it would be dropped in silence.
+
         `ApiConflict` with 409 if the name exists: an earlier attempt, whose answer was lost, may have created it.
         """
-        return self._json("POST", path, body=body)
+        return self._json("POST", path, body=body, query={"fieldValidation": "Strict"})
 
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Merge `body` into the object at `path`."""
@@ -248,7 +250,8 @@ class KubernetesApi:
                 raise ClusterError(
                     f"The cluster refuses a request of the launcher with HTTP {status}: {message}\nThe "
                     f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
-                    "docs/launchers.md; 422: the message names the field."
+                    "docs/launchers.md; 400, 422: the message names the field; an unknown one needs a later release of "
+                    "the operator."
                 ) from error
             raise ClusterError(
                 "The cluster's API does not answer, or answers with errors only.\nThe last was "

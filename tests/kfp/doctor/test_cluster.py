@@ -21,7 +21,7 @@ from gatehouse.kfp.doctor import cluster as doctor
 from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
-from gatehouse.launchers.spec import PyTorchJobLaunch
+from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
 from gatehouse.operations import diagnosing_stage
 from gatehouse.operations.diagnosing_stage import Finding
 from gatehouse.operations.ending_stage import outcome_of, record_end
@@ -156,6 +156,19 @@ def test_a_cluster_that_has_everything_is_well(patient: Patient) -> None:
     whom = {review["spec"]["user"] for review in patient.cluster.reviews}
     assert whom == {f"system:serviceaccount:{NAMESPACE}:pipeline-runner"}
     assert len(patient.cluster.reviews) == 9
+
+
+def test_an_operator_that_lacks_fields_of_the_launcher_is_named(patient: Patient) -> None:
+    launched = patient.project.file.model_copy(update={"launch": TrainJobLaunch()})
+    patient.project = replace(patient.project, file=launched)
+    _group(patient.cluster, "trainer.kubeflow.org", "v1alpha1", "trainjobs")
+    assert patient.findings()["trainjobs.trainer.kubeflow.org"].well
+    for fields, is_well in (("activeDeadlineSeconds", "runtimePatches"), True), (("activeDeadlineSeconds",), False):
+        spec = {"properties": {"spec": {"properties": {key: {} for key in fields}}}}
+        schemas = {"components": {"schemas": {"org.kubeflow.trainer.v1alpha1.TrainJob": spec}}}
+        patient.cluster.objects["/openapi/v3/apis/trainer.kubeflow.org/v1alpha1"] = schemas
+        finding = patient.findings()["trainjobs.trainer.kubeflow.org"]
+        assert finding.well is is_well and ("runtimePatches" in finding.observed) is not is_well
 
 
 def _lose(path: str) -> Callable[[Patient], None]:
