@@ -172,8 +172,8 @@ class Wrapper:
                 self._deadline = now
                 logger.warning("The ranks did not end in time: they are killed without a checkpoint of this step.")
                 return PREEMPTED_CODE
-            # The other nodes go on without this one as soon as its agent is gone, which would wait for them.
-            if self._options.min_nodes and self._outcome.exists() and not any(map(start_time, descendants(agent.pid))):
+            # The agent would wait for the other nodes, which go on without this one, or with its next pod.
+            if self._outcome.exists() and not any(map(start_time, descendants(agent.pid))):
                 return PREEMPTED_CODE
             silences = self._ranks.look()
             worst = max(silences, key=lambda beat: silences[beat], default=None)
