@@ -177,6 +177,11 @@ def run_checks(split: CheckedSplit) -> list[Check]:
     # Parts and folds on which nothing can be fitted or measured, and times that make no sense.
     rows, task = split.training_set.rows, split.training_set.task
     problems = [*unusable(rows, split.labels, task, split.parts, split.decision)]
+    if (left_out := split.partition.left_out.get("gap")) and not all(map(len, split.parts.values())):
+        gap = (
+            f"gap: {counted(left_out, 'row')} with a decision within {getattr(split.spec, 'gap', '')} before a boundary"
+        )
+        problems.append(f"{gap}, or a label that was not known then, are in no part: a shorter `split.gap` keeps more")
     for name, part in split.parts.items():
         problems += senseless_times(split.decision, split.label_time, name, part)
     for number, fold in split.partition.every_fold():

@@ -148,3 +148,5 @@ def test_empty_parts_one_class_and_times_without_sense_are_all_told_at_once(tmp_
     )
     empty = checks_of(tmp_path, columns, **IN_TIME | {"validation_until": "2025-01-01"})
     assert empty["parts"].messages[0].startswith("test: has no rows of 6,000; the decisions are from 2024-01-01T")
+    swallowed = checks_of(tmp_path, columns, **IN_TIME | {"gap": "P90D"})["parts"].messages
+    assert swallowed[0].startswith("validation: has no rows") and "gap: " in swallowed[1] and "90 days" in swallowed[1]
