@@ -108,7 +108,7 @@ def injected_faults(stage_name: str, attempt: Attempt) -> Iterator[None]:
             return
         if action == "pause":
             attempt.note("paused")
-            time.sleep(600)
+            time.sleep(3600)
         elif action == "exit":
             os._exit(70)
         elif action == "raise":

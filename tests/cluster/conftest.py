@@ -22,9 +22,11 @@ import yaml
 from kfp import compiler
 
 from gatehouse.api.schedules import Cluster as Platform
+from gatehouse.kfp.compilation.component_files import public_components
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
+from gatehouse.runtime.images import LOCKS, image
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store.failures import FAULT
 from gatehouse.store.run import RUN_ID, Event, events
@@ -34,14 +36,14 @@ from tests.small_example import WINDOW, write_project, write_raw_files
 PROFILE = "GATEHOUSE_CLUSTER"
 MINUTES = 25.0
 """How long a run may take."""
+SECONDS_BETWEEN = 5
+"""Drivers that start all at once on one small node may not reach the API server in time."""
 SMALL: dict[str, dict[str, str]] = {
     name: {"cpu": "250m", "memory": memory}
     for name, memory in {
+        **dict.fromkeys(public_components(), "2G"),
         "snapshot": "1536M",
-        "compute_features": "2G",
         "split": "1G",
-        "train": "2G",
-        "evaluate": "2G",
         "register": "768M",
         "report_end": "512M",
     }.items()
@@ -59,7 +61,7 @@ class Cluster:
         store: The session's store.
         source: Address of the raw files.
         api: The API of Kubeflow Pipelines.
-        images: Those of the profile, by their use.
+        images: Those of the profile, by name; where it names none, our own.
     """
 
     profile: Path
@@ -94,6 +96,7 @@ class Cluster:
             place.api
         )
         self._runs.append(run.id)
+        time.sleep(SECONDS_BETWEEN)
         return run
 
     def wait(self, run: Run) -> Run:
@@ -180,12 +183,14 @@ def start(cluster: Cluster, built: Any, name: str, **inputs: Any) -> str:
     for executor in spec["deploymentSpec"]["executors"].values():
         if "resources" in executor.get("container", {}):
             executor["container"]["resources"] |= {"resourceCpuRequest": "250m", "resourceMemoryRequest": "512M"}
-    package.write_text(
-        yaml.safe_dump_all([spec, *platform]).replace("gatehouse/training:0.1.0", cluster.images["training"])
-    )
+    text = yaml.safe_dump_all([spec, *platform])
+    for use, own in cluster.images.items():
+        text = text.replace(image(use), own)
+    package.write_text(text)
     client = kfp.Client(host=cluster.api.endpoint, namespace=cluster.api.namespace or "kubeflow")
     run: str = client.create_run_from_pipeline_package(str(package), inputs, run_name=name, enable_caching=None).run_id
     cluster._runs.append(run)
+    time.sleep(SECONDS_BETWEEN)
     return run
 
 
@@ -216,6 +221,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     for path in (folder / "raw").iterdir():
         store.objects.put_file(f"raw/nycflights13/data/{path.name}", path)
     api = KfpApi.connect(body["endpoint"], body.get("namespace", ""))
-    made = Cluster(profile, folder, store, f"{body['store']}/raw", api, body["images"])
+    images = {name: image(name) for name in LOCKS} | body.get("images", {})
+    made = Cluster(profile, folder, store, f"{body['store']}/raw", api, images)
     yield made
     made.clear()

@@ -3,7 +3,6 @@
 import json
 import re
 import runpy
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,6 @@ from tests.cluster.conftest import MINUTES, Cluster, start
 from tests.kfp.test_examples import ELSEWHERE, EXAMPLES
 
 pytestmark = pytest.mark.timeout(3600)
-SECONDS_BETWEEN = 5
-"""Drivers that start all at once on one small node may not reach the API server in time."""
 JOB: dict[str, Any] = {"kind": "trainjob", "nodes": 2, "resources": {"cpu": "250m", "memory": "512Mi"}}
 LATE = {"scheduling_minutes": 1.0}
 FAILURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,7 +42,6 @@ def runs(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     folder = tmp_path_factory.mktemp("examples")
     ids = {}
     for name in sorted(EXAMPLES.keys() - ELSEWHERE):
-        time.sleep(SECONDS_BETWEEN)
         own = cluster.images["data" if name == "retrieve_features" else "training"]
         base = f'base_image="{own}", packages_to_install=[], install_kfp_package=False'
         (folder / name).mkdir()
@@ -121,6 +117,6 @@ def test_a_search_goes_on_after_its_pod_was_deleted(cluster: Cluster) -> None:
     cluster.until("three trials", lambda: len(trials()) > 2)
     pods = json.loads(cluster.kubectl("get", "pods", "-l", f"pipeline/runid={run}", "-o", "json"))["items"]
     names = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
-    cluster.kubectl("delete", "pod", *(name for name in names if "-impl-" in name), "--grace-period=0", "--force")
+    cluster.kubectl("delete", "pod", *(name for name in names if "-impl-" in name), "--wait=false")
     cluster.require_success(run)
     assert {*trials()} == {1, 2} and len(trials()) == SPACE["max_trial_count"], "each trial ended once"

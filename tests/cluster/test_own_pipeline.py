@@ -20,6 +20,8 @@ from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.timeout(3600)
 KINDS = ("local", "pytorchjob", "trainjob")
+SECONDS_TO_END, SECONDS_TO_COME_BACK = 60.0, 90.0
+"""A script that ignores SIGTERM has 100 seconds; one that has ended at it keeps no pod."""
 
 SCRIPT = """
 import os, pathlib, time, torch, torch.distributed as dist
@@ -163,22 +165,25 @@ def test_a_script_goes_on_after_its_pod_was_deleted_and_its_model_is_champion(
     if kind == "local":  # The pod of the task.
         label = f"pipeline/runid={run}"
 
-    def pods() -> list[str]:
+    def pods() -> dict[str, str]:
+        """Names of the running pods by their uid: a pod that comes back may have the same name."""
         listed = json.loads(cluster.kubectl("get", "pods", "-l", label, "-o", "json"))["items"]
-        running = [pod for pod in listed if pod["status"].get("phase") == "Running"]
-        names = [pod["metadata"]["name"] for pod in running]
-        return [name for name in names if "-impl-" in name] if kind == "local" else names
+        running = [pod["metadata"] for pod in listed if pod["status"].get("phase") == "Running"]
+        return {about["uid"]: about["name"] for about in running if kind != "local" or "-impl-" in about["name"]}
 
     def halfway() -> list[str]:
         words = ("-c", "main") if kind == "local" else ()
-        names = []
-        for name in pods():
+        uids = []
+        for uid, name in pods().items():
             with suppress(subprocess.CalledProcessError):  # It has no container yet.
-                names += [name] * ("epoch=19 " in cluster.kubectl("logs", name, *words))
-        return names
+                uids += [uid] * ("epoch=19 " in cluster.kubectl("logs", name, *words))
+        return uids
 
-    (pod, *_) = cluster.until("epoch 19", halfway)
-    cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+    (uid, *_) = cluster.until("epoch 19", halfway)
+    cluster.kubectl("delete", "pod", pods()[uid], "--wait=false")
+    cluster.until("the end of the pod, with its process", lambda: uid not in pods(), SECONDS_TO_END)
+    if kind != "local":
+        cluster.until("a pod in its place", lambda: len(pods()) == 2, SECONDS_TO_COME_BACK)
     cluster.require_success(run)
     assert champion(cluster, kind) == 1
     firsts = [int(number) for number in re.findall(r"first=(\d+)", printed(cluster, f"own-{kind}", run))]
