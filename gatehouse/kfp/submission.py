@@ -130,8 +130,8 @@ class Submission:
 
     @property
     def run(self) -> str:
-        """Name of the run, if it is new."""
-        words = f"{self.upload.name}, {self.word or self.upload.date}, {self.key}"
+        """Name of the run, if it is new; KFP's list shows the pipeline beside it, and cuts long names."""
+        words = f"{self.word or self.upload.date}, {self.key}"
         return f"{words}-{self.attempt}" if self.attempt > 1 else words
 
     def again(self, api: KfpApi) -> "Submission":
@@ -144,7 +144,8 @@ class Submission:
     def find(self, api: KfpApi) -> Run | None:
         """The newest run of this name in KFP, whichever day it was submitted, or None."""
         word, number = re.escape(self.word) or r"\d{4}-\d\d-\d\d", f"-{self.attempt}" if self.attempt > 1 else ""
-        pattern = re.compile(rf"{re.escape(self.upload.name)}, {word}, {re.escape(self.key)}{number}")
+        # Earlier releases began with the name of the pipeline.
+        pattern = re.compile(rf"({re.escape(self.upload.name)}, )?{word}, {re.escape(self.key)}{number}")
         return next((run for run in api.runs(containing=self.key) if pattern.fullmatch(run.name)), None)
 
     def send(self, api: KfpApi, allowed: Callable[[], None] = lambda: None) -> Run:

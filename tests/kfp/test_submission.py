@@ -51,7 +51,7 @@ def test_what_people_see_begins_with_a_date_and_ends_with_the_digest(kfp_server:
     (version,) = kfp_server.objects.pipeline_versions.values()
     assert re.fullmatch(r"2026-11-27 v1\.2-3-g1a2b3c4 sha256-[0-9a-f]{12}", version["display_name"])
     assert version["name"].startswith(version["display_name"].split()[-1]) and len(version["name"]) == 39
-    assert re.fullmatch(r"talks-say, 2026-11-27, [0-9a-f]{12}", run.name)
+    assert re.fullmatch(r"2026-11-27, [0-9a-f]{12}", run.name)
 
 
 @pytest.mark.parametrize("word", ["", "20130101-20130102"])
