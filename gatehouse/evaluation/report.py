@@ -16,7 +16,7 @@ from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.charts import Dot
 from gatehouse.reports.contents import rendered
-from gatehouse.reports.format import percent
+from gatehouse.reports.format import in_markdown, percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.records import read_record
 from gatehouse.store.store import ArtifactStore
@@ -244,13 +244,13 @@ def markdown(result: EvaluateResult) -> str:
     columns = {"candidate": result.metrics, "champion": result.champion_metrics, "baseline": result.baseline_metrics}
     shown = {name: values for name, values in columns.items() if values}
     lines = [f"# Candidate: {result.verdict}", ""]
-    lines += [f"- {reason}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]
-    lines += [f"- warning: {warning}" for warning in result.warnings]
+    lines += [f"- {in_markdown(reason)}" for reason in advised(result.reasons)] or ["No rule of the policy refuses it."]
+    lines += [f"- warning: {in_markdown(warning)}" for warning in result.warnings]
     lines += ["", f"| metric | {' | '.join(shown)} |", f"|---|{'---:|' * len(shown)}"]
     for metric in result.metrics:
         written = metric_named(metric).text
-        lines.append(f"| {metric} | {' | '.join(written(values[metric]) for values in shown.values())} |")
-    return "\n".join([*lines, "", result.summary, "", f"`{result.evaluation}`", ""])
+        lines.append(f"| {in_markdown(metric)} | {' | '.join(written(values[metric]) for values in shown.values())} |")
+    return "\n".join([*lines, "", in_markdown(result.summary), "", f"`{result.evaluation}`", ""])
 
 
 def integration_page(store: ArtifactStore, reference: str) -> str:

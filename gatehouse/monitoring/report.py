@@ -10,7 +10,7 @@ from gatehouse.monitoring.decision import ALARM, DATA, MOVED, PERFORMANCE, QUALI
 from gatehouse.monitoring.movement import TITLES
 from gatehouse.monitoring.stage import FILE
 from gatehouse.reports.contents import rendered
-from gatehouse.reports.format import moment, percent
+from gatehouse.reports.format import in_markdown, moment, percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -95,17 +95,14 @@ def summary_of(store: ArtifactStore, reference: str) -> str:
     body = store.read_json(reference, FILE)
     findings = _findings(body)
 
-    def cell(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", " ")
-
     lines = [f"# {_title(body)}", ""]
-    lines += [f"- {reason}" for reason in body["reasons"]] or ["Nothing asks for a new model."]
-    lines += [f"- **alarm:** {alarm}" for alarm in body["alarms"] if alarm not in body["reasons"]]
-    lines += [f"- warning: {warning}" for warning in body["warnings"]]
-    lines += [f"- not judged: {text}" for text in body["unchecked"]]
+    lines += [f"- {in_markdown(reason)}" for reason in body["reasons"]] or ["Nothing asks for a new model."]
+    lines += [f"- **alarm:** {in_markdown(alarm)}" for alarm in body["alarms"] if alarm not in body["reasons"]]
+    lines += [f"- warning: {in_markdown(warning)}" for warning in body["warnings"]]
+    lines += [f"- not judged: {in_markdown(text)}" for text in body["unchecked"]]
     lines += ["", "| check | state | why |", "|---|---|---|"]
     lines += [
-        f"| {finding.title} | {_STATES[finding.state].value} | {cell(finding.why)} |"
+        f"| {in_markdown(finding.title)} | {_STATES[finding.state].value} | {in_markdown(finding.why)} |"
         for finding in findings
         if not finding.kind
     ]

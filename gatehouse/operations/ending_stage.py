@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gatehouse.operations.notice import Delivery, Form, Notice, Tone, When, body_of, deliver
 from gatehouse.reports.advice import advised
-from gatehouse.reports.format import duration, shortened
+from gatehouse.reports.format import duration, in_markdown, shortened
 from gatehouse.runtime.redaction import public_address, redacted
 from gatehouse.runtime.variables import ENDPOINT, UI
 from gatehouse.store.canonical import sha256_bytes
@@ -261,7 +261,7 @@ def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     run = os.environ.get(RUN_ID, "")
     outcome = run_outcome(store, run, request.kfp_state)
     about = {"project": request.project, "pipeline": request.pipeline}
-    delivery = Delivery(False, 0, f"{outcome.state} is not posted when alerts are for {request.when}")
+    delivery = Delivery(False, 0, f"`alerts: {request.when}` asks for none")
     if run:
         record_end(store, run, outcome, "report_end", **about)
         if outcome.is_wanted(request.when):
@@ -391,25 +391,23 @@ def summary_of(store: ArtifactStore, result: EndResult) -> str:
     run = os.environ.get(RUN_ID, "")
     record = [event for _, event in events(store, run)]
     outcome = outcome_of(record)
-    lines = [f"# Run {result.state}{f' in {result.failed_stage}' if result.failed_stage else ''}", ""]
+    lines = [f"# Run {result.state}{f' in {in_markdown(result.failed_stage)}' if result.failed_stage else ''}", ""]
     if outcome.message:
-        lines += [f"**{_escaped(outcome.error)}**", "", *(f"    {line}" for line in outcome.message.splitlines()), ""]
+        lines += [
+            f"**{in_markdown(outcome.error)}**",
+            "",
+            *(f"    {line}" for line in outcome.message.splitlines()),
+            "",
+        ]
     lines += ["| stage | attempt | end | time | result |", "| --- | --- | --- | --- | --- |"]
     ended = [event for event in record if event.event in ENDED and ":" not in event.stage]
     for event in sorted(ended, key=_at):
         values = event.body.get("result", {})
         gist = event.body.get("error") or values.get("decision") or values.get("verdict") or values.get("summary", "")
         lines.append(
-            f"| {event.stage} | {event.attempt} | {_WORDS.get(event.event, event.event)} "
-            f"| {duration(seconds_of(event))} | {_escaped(str(gist))} |"
+            f"| {in_markdown(event.stage)} | {event.attempt} | {_WORDS.get(event.event, event.event)} "
+            f"| {duration(seconds_of(event))} | {in_markdown(str(gist))} |"
         )
-    lines += [f"\n- warning in {name}: {_escaped(message)}" for name, message in outcome.warnings]
+    lines += [f"\n- warning in {in_markdown(name)}: {in_markdown(message)}" for name, message in outcome.warnings]
     lines.append(f"\n{'The notice was posted.' if result.posted else f'The notice was not posted: {result.why}.'}")
     return "\n".join(lines) + "\n"
-
-
-def _escaped(text: str) -> str:
-    """Text on one line, with the special characters of Markdown and HTML escaped."""
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())

@@ -18,7 +18,7 @@ from gatehouse.registry.explanation import Edge, Explanation, Node, explain
 from gatehouse.registry.stage import RegisterResult
 from gatehouse.reports.advice import advised
 from gatehouse.reports.charts import framed_svg
-from gatehouse.reports.format import shortened
+from gatehouse.reports.format import in_markdown, shortened
 from gatehouse.reports.page import COLOURS, render
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -44,7 +44,7 @@ def model_card(version: Explanation, store: ArtifactStore) -> str:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, keep_trailing_newline=True
     )
-    environment.filters["plain"] = _plain
+    environment.filters["plain"] = in_markdown
     return environment.get_template("card.jinja").render(
         version=version,
         head=yaml.safe_dump(_head(version, task, tested, external), sort_keys=False, allow_unicode=True),
@@ -74,7 +74,12 @@ def card_body(model: str, store: ArtifactStore) -> str:
 def registration_summary(model_name: str, result: RegisterResult, store: ArtifactStore) -> str:
     """Decision and reasons of a registration, and the version's model card, as Markdown."""
     reasons = [*advised(result.reasons), *result.warnings, result.summary]
-    lines = [f"# {model_name}: {result.decision}", *(f"- {reason}" for reason in reasons)]
+    lines = [
+        f"# {in_markdown(model_name)}: {result.decision}",
+        "",
+        *(f"- {in_markdown(reason)}" for reason in reasons),
+        "",
+    ]
     if result.version:
         earlier = ": an earlier run registered the same model" if result.decision in ("refused", "inconclusive") else ""
         lines += [f"Version {result.version}, aliases: {', '.join(result.aliases) or 'none'}{earlier}", ""]
@@ -110,14 +115,6 @@ def _value(metric: str, value: float | None) -> str:
     if value is None:
         return ""
     return METRICS[metric].text(value) if metric in METRICS else f"{value:.4g}"
-
-
-def _plain(text: str) -> str:
-    """Text as Markdown shows it: no markup, one line, no end of a cell."""
-    plain = " ".join(text.split())
-    for sign in "\\`*_[]<>|":
-        plain = plain.replace(sign, f"\\{sign}")
-    return plain
 
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 212, 46, 12, 40, 12

@@ -1,6 +1,7 @@
 """Numbers and text as people read them, the same in every report."""
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from numbers import Integral, Real
@@ -8,6 +9,7 @@ from typing import Any
 
 _NOTHING = "–"
 _MINUS = "−"
+_CODE, _SIGNS = re.compile("(`[^`]+`)"), re.compile(r"[\\`*_\[\]<>|]")
 LARGE = 1e10
 """Numbers from here on are written with a power of ten."""
 
@@ -119,6 +121,18 @@ def cut(text: Any, longest: int = 300) -> str:
     """Text of at most `longest` characters, followed by its length if some are cut off."""
     text = str(text)
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text):,} characters)"
+
+
+def in_markdown(text: str) -> str:
+    """Text on one line, with the signs of Markdown and HTML escaped, so that a name keeps its underscores.
+
+    What stands between backticks stays code.
+    """
+    parts = _CODE.split(" ".join(text.split()))
+    shown = (
+        part.replace("|", r"\|") if place % 2 else _SIGNS.sub(r"\\\g<0>", part) for place, part in enumerate(parts)
+    )
+    return "".join(shown)
 
 
 def share(value: float) -> str:

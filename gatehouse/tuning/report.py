@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from gatehouse.reports.charts import Axis, Point, Series, line_chart
-from gatehouse.reports.format import number
+from gatehouse.reports.format import in_markdown, number
 from gatehouse.reports.page import Verdict, render
 from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
@@ -210,9 +210,11 @@ def markdown(store: ArtifactStore, reference: str) -> str:
         values = [number(trial["values"][objective.metric]) for objective in shown.objectives]
         settings = [text_of(parameters[name]) if name in parameters else "" for name in shown.settings]
         rows.append([str(trial["number"]), *values, *settings])
-    lines = [f"- {line}" for line in (result_line(shown), *failure_lines(shown))]
-    table = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([f"# Experiment for {shown.name}", "", subtitle(shown), "", *lines, "", *table, ""])
+    lines = [f"- {in_markdown(line)}" for line in (result_line(shown), *failure_lines(shown))]
+    table = [f"| {' | '.join(map(in_markdown, row))} |" for row in rows]
+    return "\n".join(
+        [f"# Experiment for {in_markdown(shown.name)}", "", in_markdown(subtitle(shown)), "", *lines, "", *table, ""]
+    )
 
 
 def axis_of_values(objective: Objective, values: Sequence[float]) -> tuple[Axis, int]:

@@ -17,6 +17,7 @@ from gatehouse.evaluation.stage import SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.policy_trial import verdict_by
+from gatehouse.reports.format import in_markdown
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
@@ -112,7 +113,7 @@ def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judg
     assert unused == "rules.slice carrier=OO: the policy names a rule that was not applied"
     drawn = page(judged_bench.store, result.evaluation)
     assert "!\u00a0warns" in drawn and reported in drawn and "and the others only warn" in drawn
-    assert f"- warning: {reported}" in markdown(result)
+    assert f"- warning: {in_markdown(reported)}" in markdown(result) and r"bar log\_loss" in markdown(result)
 
 
 def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:

@@ -312,9 +312,10 @@ def test_the_address_is_written_nowhere(
 def test_the_ui_shows_every_stage_and_the_cause(store: ArtifactStore) -> None:
     break_contract(store, "origin: expected JFK, found <script>")
     lines = summary_of(store, report(store, when="never")).splitlines()
-    assert lines[0] == "# Run failed in require_contract"
+    assert lines[0] == r"# Run failed in require\_contract"
     assert {"| validate | 1 | finished | 1 h | fail |", "    origin: expected JFK, found <script>"} <= {*lines}
-    assert "| require_contract | 1 | failed | 1 h | ContractBreachError |" in lines
+    assert r"| require\_contract | 1 | failed | 1 h | ContractBreachError |" in lines
+    assert lines[-1] == "The notice was not posted: `alerts: never` asks for none."
 
 
 def test_every_warning_is_recorded_and_posted_without_secrets(

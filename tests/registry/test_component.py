@@ -54,6 +54,7 @@ def test_the_summary_of_a_refusal_gives_reasons_and_an_earlier_registration(
     made = call(register, tmp_path, model=stored(gate.store, model, dsl.Model), evaluation=evaluation, model_name=NAME)
     assert (made.decision, made.number) == ("refused", int(earlier))
     text = Path(made.summary.path).read_text()
-    assert "- bar roc_auc: expected at least 0.7, found 0.6. Look for" in text
-    assert "0 other candidates" in text
+    assert r"- bar roc\_auc: expected at least 0.7, found 0.6. Look for" in text
+    # A sentence right below a list would run on in its last entry.
+    assert "0 other candidates" in text and text.count("before\n\n") == 1
     assert ("champion: an earlier run registered the same model\n" in text) == earlier

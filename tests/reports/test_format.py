@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.format import column_format, number, percent, share
+from gatehouse.reports.format import column_format, in_markdown, number, percent, share
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,10 @@ def test_shares() -> None:
 @given(st.floats() | st.integers())
 def test_every_number_can_be_written(value: float) -> None:
     assert number(value)
+
+
+def test_names_keep_their_underscores_in_markdown_and_text_becomes_no_markup() -> None:
+    assert in_markdown("retrieve_training_set | <b>*x*</b>\n[a](b)") == (
+        r"retrieve\_training\_set \| \<b\>\*x\*\</b\> \[a\](b)"
+    )
+    assert in_markdown("set `split.gap_days` and a_b, not `this") == r"set `split.gap_days` and a\_b, not \`this"

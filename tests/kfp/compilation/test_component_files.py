@@ -11,7 +11,13 @@ import yaml
 from kfp import compiler, components, dsl, local
 
 from gatehouse.components.interface import LONGEST_MINUTES
-from gatehouse.kfp.compilation.component_files import compile_component, is_plain, public_components
+from gatehouse.kfp.compilation.component_files import (
+    address_files,
+    compile_at_addresses,
+    compile_component,
+    is_plain,
+    public_components,
+)
 from gatehouse.runtime.variables import ATTEMPTS, RUN_ID
 from tests.source_tree import ROOT
 
@@ -118,6 +124,22 @@ def test_each_file_of_a_component_requires_artifacts_of_its_own(tmp_path: Path) 
         str(tmp_path / "retrieve_features" / "of_feast_repository.yaml")
     ).component_spec.inputs
     assert "repository_address" not in inputs, "it excludes the repository, which is required"
+
+
+def test_a_pipeline_at_addresses_takes_no_artifact_and_runs(tmp_path: Path) -> None:
+    """KFP's UI offers a field for each parameter, and none for an artifact."""
+    for name, component in PUBLIC.items():
+        for path in compile_at_addresses(component, tmp_path / name):
+            spec = next(yaml.safe_load_all(path.read_text()))
+            inputs = spec["root"]["inputDefinitions"]
+            assert "artifacts" not in inputs, path
+            assert all("defaultValue" not in inputs["parameters"][key] for key in address_files(component)[path.name])
+    rows = "".join(f"{number % 2},{number % 2 * 0.5 + number / 1000}\n" for number in range(400))
+    (tmp_path / "rows.csv").write_text(f"label,score\n{rows}")
+    loaded = components.load_component_from_file(str(tmp_path / "evaluate" / "of_scores_at_address.yaml"))
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "runs"))
+    judged = loaded(scores=str(tmp_path / "rows.csv"), policy={"bars": {"roc_auc": {"min": 0.6}}})
+    assert judged.outputs["verdict"] == "pass"
 
 
 def test_a_file_without_a_store_has_no_address_and_runs(tmp_path: Path) -> None:
