@@ -1,8 +1,8 @@
 """Compiles every component, and every pipeline of every project, for this machine and for each profile.
 
-Components are committed as components/<name>/component.yaml. Specs
-of the project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder
-NAME there; specs of the other projects differ little from these, and are only held against the rules. Where there are
+Components are committed as components/<name>/component.yaml, and as pipelines that import their artifacts. Specs of the
+project `flights` are committed in pipelines/compiled/, those for its profile `platforms/NAME.yaml` in the folder NAME
+there; specs of the other projects differ little from these, and are only held against the rules. Where there are
 findings nothing is written; `--check` writes nothing and lists the findings.
 """
 
@@ -20,7 +20,11 @@ ROOT = Path(__file__).parent
 pin(ROOT / "images" / "digests.lock")  # Before the components are imported, which take their images there.
 
 from gatehouse.kfp.compilation.compiling import broken, compile_project, refuse, stale
-from gatehouse.kfp.compilation.component_files import compile_component, public_components
+from gatehouse.kfp.compilation.component_files import (
+    compile_at_addresses,
+    compile_component,
+    public_components,
+)
 from gatehouse.project.platforms import Platform, load_platform
 from gatehouse.project.project import Project, load_project
 
@@ -64,7 +68,8 @@ def main() -> int:
 def _findings(root: Path, check: bool, release: bool) -> Iterator[str]:
     """Compile all components, and all projects, the committed one into `root`; gives the findings."""
     for name, component in public_components().items():
-        for written in compile_component(component, root / COMPONENTS.name / name):
+        folder = root / COMPONENTS.name / name
+        for written in (*compile_component(component, folder), *compile_at_addresses(component, folder)):
             committed = COMPONENTS / name / written.name
             if check and (not committed.is_file() or committed.read_bytes() != written.read_bytes()):
                 yield f"components/{name}/{written.name} is not what its component compiles to. Run `make compile`."

@@ -15,7 +15,13 @@ from kfp.compiler import Compiler
 from kfp.dsl import base_component
 
 from gatehouse.components.interface import RETRIES, Component
-from gatehouse.kfp.compilation.component_files import in_file, is_plain, public_components
+from gatehouse.kfp.compilation.component_files import (
+    address_files,
+    artifact_class,
+    in_file,
+    is_plain,
+    public_components,
+)
 from gatehouse.store.image import image_names, stages_of
 from gatehouse.store.stage import Stage, declared_stages
 
@@ -87,6 +93,33 @@ def _files(component: Component) -> str:
         lacking = ", ".join(f"`{key}`" for key in component.component_spec.inputs or {} if key not in own)
         required = f", which requires {', '.join(f'`{key}`' for key in artifacts)}" if artifacts else ""
         lines.append(f"- `{name}.yaml`{required}{f'; it lacks {lacking}' if lacking else ''}.")
+    if imported := address_files(component):
+        lines += [
+            "",
+            "In KFP's UI nobody can give an artifact. Upload a pipeline that takes addresses in their place:\n",
+        ]
+        lines += [
+            f"- `{name}` takes the address of {' and '.join(f'`{key}`' for key in keys)}."
+            for name, keys in imported.items()
+        ]
+        name, artifacts = component.python_func.__name__, next(iter(imported.values()))
+        parameters = inspect.signature(component.python_func).parameters
+        others = [key for key in component.required_inputs if key not in artifacts]
+        signature = [f"{key}: str" for key in artifacts]
+        signature += [f"{key}: {_annotation(parameters[key].annotation)}" for key in others]
+        given = [*(f"{key}={key}_there.output" for key in artifacts), *(f"{key}={key}" for key in others)]
+        lines += [
+            "",
+            "In Python:\n",
+            "```python",
+            "@dsl.pipeline",
+            _in_lines("def at_address(", signature, ") -> None:"),
+        ]
+        for key in artifacts:
+            kind = artifact_class(component, key).__name__
+            place = [f"artifact_uri={key}", f"artifact_class=dsl.{kind}", "reimport=True"]
+            lines.append(_in_lines(f"    {key}_there = dsl.importer(", place, ")"))
+        lines += [_in_lines(f"    {name}(", given, ")"), "```"]
     return "\n".join([*lines, ""])
 
 

@@ -31,6 +31,31 @@ def compile_component(component: Component, folder: Path) -> list[Path]:
     return paths
 
 
+def compile_at_addresses(component: Component, folder: Path) -> list[Path]:
+    """Write each file of a component that requires artifacts as a pipeline that imports them; returns the files.
+
+    It takes the addresses of the artifacts, as a person can give no artifact in KFP's UI.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, artifacts in address_files(component).items():
+        Compiler().compile(_around(component, artifacts, imported=True), str(folder / name))
+    return [folder / name for name in address_files(component)]
+
+
+def address_files(component: Component) -> dict[str, tuple[str, ...]]:
+    """The names of these files, each with the artifacts that it imports."""
+    required = [name for name in component.required_inputs if artifact_class(component, name)]
+    named = {name: tuple(dict.fromkeys((*required, *own))) for name, own in component.needs.files.items()}
+    return {f"{name}_at_address.yaml".removeprefix("component_"): own for name, own in named.items() if own}
+
+
+def artifact_class(component: Component, name: str) -> Any:
+    """The class of an artifact that is an input; None for a parameter."""
+    annotation = inspect.signature(component.python_func).parameters[name].annotation
+    origin = getattr(annotation, "__origin__", None)
+    return origin if isinstance(origin, type) and issubclass(origin, dsl.Artifact) else None
+
+
 def in_file(component: Component, artifacts: Collection[str] = ()) -> base_component.BaseComponent:
     """The component that a file holds, with these optional artifacts, which it requires.
 
@@ -54,10 +79,11 @@ def is_plain(component: Component) -> bool:
     return bool(component.needs.standalone)
 
 
-def _around(component: Component, artifacts: Collection[str]) -> Any:
+def _around(component: Component, artifacts: Collection[str], imported: bool = False) -> Any:
     """A pipeline with the inputs and outputs of a component, and one task. KFP reads its signature and docstring.
 
-    Of optional artifacts it has only these, and requires them; it has no address in their place.
+    Of optional artifacts it has only these, and requires them; it has no address in their place. With `imported`, these
+    parameters are addresses.
     """
     function, inputs = component.python_func, component.component_spec.inputs or {}
     instead = {f"{name}_{address}" for name in artifacts for address in ("address", "reference")}
@@ -74,11 +100,17 @@ def _around(component: Component, artifacts: Collection[str]) -> Any:
             if name not in artifacts:
                 continue
             parameter = parameter.replace(default=inspect.Parameter.empty)
+        if imported and name in artifacts:
+            parameter = parameter.replace(annotation=str)
         taken.append(parameter)
     order = sorted(taken, key=lambda parameter: parameter.default is not inspect.Parameter.empty)
 
     def pipeline(*values: Any) -> Any:
-        task = component(**dict(zip((parameter.name for parameter in order), values, strict=True)))
+        arguments = dict(zip((parameter.name for parameter in order), values, strict=True))
+        for name in artifacts if imported else ():
+            made = dsl.importer(arguments[name], artifact_class(component, name), reimport=True)
+            arguments[name] = made.set_display_name(f"Import {name}").output
+        task = component(**arguments)
         return outputs(**{name: task.outputs[name] for name in fields}) if fields else None
 
     signature = inspect.Signature(order, return_annotation=outputs)
