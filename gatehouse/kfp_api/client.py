@@ -64,13 +64,19 @@ class KfpApi:
     def server(self) -> Server:
         """Release and mode of the server.
 
-        Raises ConfigurationError if it serves several users, and no namespace is set.
+        Raises ConfigurationError if it serves several users and no namespace is set, or one user and one is set: such a
+        server refuses every list of a namespace.
         """
         health = self._connection.health()
         version = str(health.get("tag_name", ""))
         server = Server(version if version[:1].isdigit() else "", bool(health.get("multi_user", False)))
         if server.multi_user and not self.namespace:
             raise ConfigurationError(f"{self.endpoint} serves several users: set {NAMESPACE} to your namespace.")
+        if self.namespace and not server.multi_user:
+            raise ConfigurationError(
+                f"{self.endpoint} serves one user, and refuses lists by namespace: leave `namespace` of the profile "
+                f"and {NAMESPACE} empty, found {self.namespace}."
+            )
         return server
 
     def find_experiment(self, name: str) -> Experiment | None:

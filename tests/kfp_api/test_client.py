@@ -123,6 +123,11 @@ def test_a_server_of_several_users_needs_a_namespace() -> None:
         connect(server).server()
 
 
+def test_a_server_of_one_user_has_no_namespace(kfp_server: KfpServer) -> None:
+    with pytest.raises(ConfigurationError, match="kubeflow"):
+        connect(kfp_server, namespace="kubeflow").server()
+
+
 def test_a_token_is_read_again_when_it_is_refused(
     kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
