@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -165,11 +165,15 @@ def _view(schema: str, table: str) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """The result of a query, or the first rows of a table of `total` rows."""
+    """The result of a query, or the first rows of a table of `total` rows.
+
+    A condition on one of the `hidden` columns that the query names compares `***`.
+    """
 
     columns: list[str]
     values: list[tuple[Any, ...]]
     total: int = 0
+    hidden: tuple[str, ...] = ()
 
     def to_json(self) -> list[dict[str, Any]]:
         """A dictionary for each row."""
@@ -187,7 +191,10 @@ def query(store: ArtifactStore, sql: str, on: Sequence[str] = (), most: int = 0)
     plain = {reference.name: reference for reference in references}
     if len(plain) < len(references):
         raise ConfigurationError("--on: two artifacts have one name. Name them in the query, in double quotes.")
-    return _fetched(store, named, plain, sql, most)
+    rows = _fetched(store, named, plain, sql, most)
+    sensitive = {column for found in (*named.values(), *references) for column in sensitive_columns(store, found)}
+    words = set(re.findall(r"\w+", sql.lower()))
+    return replace(rows, hidden=tuple(sorted(column for column in sensitive if column.lower() in words)))
 
 
 def head(store: ArtifactStore, reference: Reference, rows: int = 10) -> dict[str, Rows]:

@@ -171,6 +171,9 @@ def query(
         csv.writer(sys.stdout, lineterminator="\n").writerows([result.columns, *result.values])
         return
     show(result.to_json(), as_json, view=_cells(result, rows))
+    if result.hidden and not result.values:
+        hidden = ", ".join(result.hidden)
+        typer.echo(f"{hidden}: sensitive, so a condition compares `***` and finds no row by a value.", err=True)
     if rows and not as_json and len(result.values) > rows:
         typer.echo(f"More than {rows:,} rows: --rows 0 prints all, --csv and --json too.", err=True)
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.kfp.warm_tasks import start_importing, use_for_tasks
-from gatehouse.pipelines.choices import require_choices
 from gatehouse.runtime.importing import without
 from gatehouse.runtime.process import OWNER, follow_owner, here, owner_env
 from gatehouse.runtime.redaction import redacted
@@ -68,17 +67,17 @@ def main() -> int:
 def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object], until: str) -> None:
     start_importing()
     pipeline = _prepare(pipeline_name, store, until)
-    parameters = set(pipeline.function.pipeline_spec.root.input_definitions.parameters)
-    if unknown := sorted(arguments.keys() - parameters):
-        raise ConfigurationError(
-            f"The pipeline has no parameter {', '.join(unknown)}: expected some of {', '.join(sorted(parameters))}."
-        )
-    require_choices(pipeline.function, arguments)
+    from google.protobuf.json_format import MessageToDict
+
+    from gatehouse.kfp_api.specs import check_parameters, parameters_of
+
+    spec = MessageToDict(pipeline.function.pipeline_spec)
+    arguments = ({"store": store.address} if "store" in parameters_of(spec) else {}) | arguments
+    check_parameters(spec, arguments)
     from gatehouse.store.parameters import require_known
     from gatehouse.store.stage import forcible_stages
 
     require_known(str(arguments.get("rerun", "")), forcible_stages())
-    defaults = {"store": store.address} if "store" in parameters else {}
     with store.workspace() as directory:
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
         from kfp import local
@@ -88,7 +87,7 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
         logging_utils.color_text = lambda text, color: text
         use_for_tasks()
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
-        pipeline.function(**defaults | arguments)
+        pipeline.function(**arguments)
 
 
 def _prepare(pipeline_name: str, store: ArtifactStore, until: str) -> "Pipeline":

@@ -55,6 +55,12 @@ def test_a_query_names_references_in_quotes(store: ArtifactStore, shop: Referenc
     assert "3" in _run(store, "query", f'SELECT count(*) FROM "{store.manifest(shop).derived_from["orders"]}"').output
 
 
+def test_a_filter_on_a_hidden_column_says_what_it_compares(store: ArtifactStore, shop: Reference) -> None:
+    sql = "SELECT person FROM people WHERE email LIKE 'anna%'"
+    assert "email: sensitive" in _run(store, "query", sql, "--on", str(shop)).output
+    assert "sensitive" not in _run(store, "query", "SELECT 1 WHERE false", "--on", str(shop)).output
+
+
 def test_tables_of_an_artifact_may_be_named_as_they_are(store: ArtifactStore, shop: Reference) -> None:
     output = _run(store, "query", "SELECT id, note FROM orders", "--on", str(shop), "--csv").output
     assert list(csv.reader(io.StringIO(output)))[:3] == [["id", "note"], ["1", 'a "b"'], ["2", ""]]

@@ -83,6 +83,12 @@ def _opening(url: str) -> Iterator[None]:
     except SourceError:
         raise
     except Exception as error:  # drivers raise errors of any kind
+        if isinstance(error, ImportError) or type(error).__name__ == "NoSuchModuleError":
+            scheme = urlsplit(url).scheme
+            raise DeclarationError(
+                f"The database {public_address(url)} needs a driver for {scheme}, which is not installed: "
+                f"{error_text(error)}. Install its package where the source is read: docs/sources.md."
+            ) from None
         raise SourceError(
             f"The database {public_address(url)} cannot be opened: {error_text(error)}. Check its "
             "address, the user and the password."

@@ -168,6 +168,18 @@ def test_a_wrong_password_is_not_told(
     assert "s3cr3t" not in shown
 
 
+@pytest.mark.parametrize("scheme", ["snowflake", "mysql+pymysql"])
+def test_a_missing_driver_is_named_and_no_password_blamed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the one SQLAlchemy knows no dialect, of the other it lacks the package."""
+    monkeypatch.setenv("SHOP_URL", f"{scheme}://ann:s3cr3t@host/db")
+    columns = {"id": "int64", "placed": "timestamp"}
+    table = {"table": "orders", "columns": columns, "order_by": ["id"], "event_time": "placed"}
+    spec = SqlSource.model_validate({"name": "shop", "url_env": "SHOP_URL", "tables": {"orders": table}})
+    with pytest.raises(DeclarationError, match=f"{scheme.partition('+')[0]}.*driver") as caught:
+        SqlReader(spec).state()
+    assert "password" not in str(caught.value) and "s3cr3t" not in str(caught.value)
+
+
 def test_a_password_in_the_declaration_is_refused_without_being_told() -> None:
     for url in ("postgresql://u:hunter2@host/db", "postgresql://host/db?password=hunter2"):
         with pytest.raises(ValidationError) as caught:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 import yaml
-from kfp import components
 
 import gatehouse
 from gatehouse.data.sources.catalog import parse_source
@@ -19,9 +18,9 @@ from gatehouse.evaluation.spec import IntegrationSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.driver import cut_after
+from gatehouse.kfp_api.specs import check_parameters
 from gatehouse.launchers.spec import PyTorchJobLaunch
 from gatehouse.pipelines.catalog import build
-from gatehouse.pipelines.choices import require_choices
 from gatehouse.pipelines.settings import Settings
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
@@ -93,10 +92,9 @@ def test_calibration_and_integration_are_run_only_where_they_are_asked_for(fligh
 def test_closed_choices_are_a_list_in_the_ui_and_nothing_else_is_taken(flights: Project, compiled: Path) -> None:
     spec = read_spec(compiled / "flights-promotion.yaml")
     assert spec.inputs["action"]["literals"] == ["promote", "rollback", "archive"]
-    loaded = components.load_component_from_text(spec.text)
-    require_choices(loaded, {"action": "rollback", "reason": "free words"})
+    check_parameters(spec.spec, {"action": "rollback", "reason": "free words"})
     with pytest.raises(ConfigurationError, match=r"to: expected one of staging, .*champion, found 'production'"):
-        require_choices(loaded, {"to": "production"})
+        check_parameters(spec.spec, {"to": "production"})
 
 
 def test_a_run_until_a_stage_keeps_the_tasks_up_to_it_and_what_requires_its_verdict(
