@@ -23,7 +23,7 @@ from gatehouse.store.store import ArtifactStore
 _STYLE: dict[str, Any] = {"default_flow_style": None, "width": 110}  # a rule or a column on a line where it fits
 _ENOUGH_FOR_BOUNDS, _ENOUGH_FOR_SHARES, _ENOUGH_FOR_DRIFT = 20, 100, 1000
 """Rows from which on a bound, a share and a comparison of distributions are written."""
-_FEW_VALUES, _ROWS_PER_VALUE, _RARE, _LONGEST_VALUE = 20, 20, 5, 60
+_FEW_VALUES, _ROWS_PER_VALUE, _LONGEST_VALUE = 20, 20, 60
 """A text is a category if it has few values, each in many rows; a value in fewer than 5 rows is rare."""
 _MOST_VALUES_FOR_DRIFT = 200
 _PERSONAL = re.compile(
@@ -208,20 +208,19 @@ def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
             if column.present >= _ENOUGH_FOR_BOUNDS and not column.nan:  # NaN breaks every bound.
                 closed = column.kind == "int64" and (low, high) in _CLOSED
                 least, greatest = (low, high) if closed else _round_bounds(low, high)
-                # An infinity breaks a bound, and a count may exceed the largest one seen: that only warns.
+                # The next rows may exceed what a first sample has seen, so its bounds only warn, as for an infinity.
+                sure = not column.not_finite
                 if least is not None:
-                    (warn if column.not_finite else rules)["min"] = least
+                    (rules if sure and (closed or least == 0) else warn)["min"] = least
                 if greatest is not None and not (column.unique and column.kind == "int64"):
-                    warns = column.not_finite or (column.kind == "int64" and not closed)
-                    (warn if warns else rules)["max"] = greatest
+                    (rules if sure and (closed or greatest == 0) else warn)["max"] = greatest
     if column.longest is not None:
         notes.append(f"at most {counted(column.longest, 'character')}")
         values = {} if hidden else column.values or {}
         few = 0 < len(values) <= min(_FEW_VALUES, column.present // _ROWS_PER_VALUE)
         if few and all(len(value) <= _LONGEST_VALUE and "\0" not in value for value in values):
-            rarest = min(values.values())
-            notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(rarest, 'row')}")
-            (rules if rarest >= _RARE else warn)["allowed"] = sorted(values)
+            notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(min(values.values()), 'row')}")
+            warn["allowed"] = sorted(values)
         elif column.present >= _ENOUGH_FOR_SHARES:
             rules["max_length"] = max(10, math.ceil(column.longest * 1.5 / 10) * 10)
     if column.unique and column.present >= _ENOUGH_FOR_SHARES:

@@ -73,6 +73,8 @@ def require_one_meaning(before: Repository, after: Repository, holder: str, view
         raise ConfigurationError(
             f"{holder} and the present definitions define the same version of a view differently:"
             + "".join(f"\n  - {text}" for text in problems)
+            + "\nGive the view the next `version`; or write a project of `gatehouse init --from` anew, which leaves a "
+            "column out with --without."
         )
 
 
