@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
@@ -35,7 +36,9 @@ _NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
 _OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
 _KEY = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
-_FEW_VALUES, _MOST_SLICES = 50, 12
+_FEW_VALUES, _MOST_SLICES, _MANY_VALUES = 50, 12, 100
+_RARE_CLASS = 0.2
+"""Below this share of rows of the rarer class the threshold is chosen: at 0.5 a model may predict no such row."""
 _SHARE_OF_KEY = 0.9
 """A column with the name of a key is no feature if this share of the rows has a value of its own."""
 _COLUMNS_AT_ONCE = 50
@@ -160,8 +163,12 @@ def create_from_table(
             labelled = look.rows - assigned.label.missing
             shares = shares_of(labelled, LEAST_TEST_ROWS)
             split, divided = _split(connection, assigned, look.rows, shares, bool(timed.event_time))
+            label, positive = quoted(assigned.label.name), assigned.positive or "IS NULL"
+            sql = f"SELECT avg(({label} {positive})::INT) FROM rows WHERE {label} IS NOT NULL"
+            share = float(connection.execute(sql).fetchall()[0][0])
+            rare = assigned.task == "binary" and min(share, 1 - share) < _RARE_CLASS
         values = _values(name, table, source, assigned, roles.alarm, round(shares.train * labelled))
-        _fill(_TEMPLATES / "table", made, values | {"split": split})
+        _fill(_TEMPLATES / "table", made, values | {"split": split, "rare": rare})
         (made / "contract.yaml").write_text(look.contract, encoding="utf-8")
         report = target / look.pages[0].relative_to(made)
     words = {
@@ -175,6 +182,11 @@ def create_from_table(
         **{f"left out {column}": why for column, why in assigned.left_out.items()},
         "report": str(report),
     }
+    if many := [column for column in assigned.features if column.kind == "string" and column.distinct > _MANY_VALUES]:
+        listed = ", ".join(f"{column.name} ({column.distinct:,})" for column in many)
+        without = " ".join(f"--without {quote(column.name)}" for column in many)
+        advice = f"A model may learn single rows of a rare value: compare with a project made {without}."
+        look.warnings.append(f"many categories: {listed}. {advice}")
     parts = {part: round(share * labelled) for part, share in shares.model_dump().items()}
     if min(parts.values()) < LEAST_TEST_ROWS:
         sizes = ", ".join(f"{part} {size:,}" for part, size in parts.items())

@@ -68,6 +68,16 @@ def test_a_label_is_enough_for_a_table_with_times_and_no_key(folder: Path) -> No
         assert connection.execute(keys).fetchall() == [(400, 400)]
 
 
+@pytest.mark.parametrize(("every", "rule"), [(2, None), (8, "f_beta")])
+def test_a_rare_class_gets_a_threshold_and_many_categories_are_told(folder: Path, every: int, rule: str | None) -> None:
+    lines = (f"{n},{n % 150:03d}x,{n % 7},{'yes' if n % every == 0 else 'no'}\n" for n in range(1200))
+    (folder / "rows.csv").write_text("".join(["n,town,size,bought\n", *lines]))
+    output = _init("rows", "--from", folder / "rows.csv", "--label", "bought", "--positive", "yes").output
+    assert "town (150)" in output and "--without town" in output
+    calibration = check_project(folder / "rows").file.calibration
+    assert (calibration.threshold.rule if calibration else None) == rule
+
+
 def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed leaves no folder, which would exist already the next time."""
     fill = projects._fill
