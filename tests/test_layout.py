@@ -10,6 +10,7 @@ from importlib import metadata
 import pytest
 
 from gatehouse import components
+from gatehouse.kfp.compilation.component_files import address_files
 from tests.source_tree import COMPONENTS, ROOT, sources
 
 
@@ -18,7 +19,8 @@ def test_a_component_is_its_kfp_interface_alone() -> None:
     assert len(folders) == 24
     for folder in folders:
         names = {path.name for path in folder.iterdir()} - {"__pycache__", "example.py"}
-        files = {f"{name}.yaml" for name in getattr(components, folder.name).needs.files}
+        component = getattr(components, folder.name)
+        files = {f"{name}.yaml" for name in component.needs.files} | address_files(component).keys()
         assert names == {"__init__.py", "component.py", "README.md"} | files, folder
 
 
