@@ -272,6 +272,8 @@ def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -
             return pc.cast(pc.replace_substring_regex(piece, r"\.0+$", ""), pa.int64())
         if kind is ColumnType.string and pa.types.is_timestamp(source) and source.tz:
             piece = pc.cast(piece, pa.timestamp(source.unit, "UTC"))
+        if kind is ColumnType.double and pa.types.is_decimal(source):
+            piece = pc.cast(piece, pa.string())  # Arrow's own cast gives a double beside the nearest one.
         values = pc.cast(piece, TYPES[kind])
         if kind is ColumnType.string:
             values.validate(full=True)
