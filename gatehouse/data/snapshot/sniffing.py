@@ -39,8 +39,12 @@ _HEAD = 200
 _LIKE_A_DAY = r"^(?:\d{1,4}|[A-Za-z]{3,9})[-./ ](?:\d{1,2}|[A-Za-z]{3}),?[-./ ]\d"
 _PADDED = r"^[ \t]*[+-]?0\d+[ \t]*$"
 _LONG = r"^[ \t]*[+-]?0*[1-9]\d{15,}[ \t]*$"
+_CODE = r"^[ \t]*\d+E\d+[ \t]*$"
+"""A number with an exponent as no program writes it, but as codes are: 1E3."""
+_FRACTION = r"[.,](?P<digits>\d+)[ \t]*$"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
-_FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
+_DAYS_OF_SHORT_YEARS = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%m-%y")
+_FORMATS = tuple(f"{day}{clock}" for day in _DAYS + _DAYS_OF_SHORT_YEARS for clock in ("", " %H:%M", " %H:%M:%S"))
 _THOUSANDS = {sign: rf"^[+-]?[1-9]\d{{0,2}}(?:[{sign}]\d{{3}})+$" for sign in ".,"}
 _TIME_WORD = re.compile("times?|dates?|datetime|timestamp|when|epoch|created|updated|at|ts")
 _NO_TIMES = {"id", "ids", "by"}
@@ -115,7 +119,9 @@ class TextColumn:
         self._signed = {".": False, ",": False}
         self._misfits = dict.fromkeys(_CANDIDATES, 0)
         """Ways to read the column that are still possible, with how many values do not fit."""
-        self._rows = self._padded = self._long = 0
+        self._rows = self._padded = self._long = self._codes = 0
+        self._decimals: set[int] = set()
+        self._trailing_zero = False
         self._low, self._high = float("inf"), float("-inf")
 
     def look(self, cells: pa.Array, marks: pa.Array) -> None:
@@ -141,6 +147,10 @@ class TextColumn:
         if any(candidate.kind is not ColumnType.timestamp for candidate in self._misfits):
             self._padded += _matching(texts, _PADDED)
             self._long += _matching(texts, _LONG)
+            self._codes += _matching(texts, _CODE)
+            digits = pc.struct_field(pc.extract_regex(texts, _FRACTION), "digits")
+            self._decimals |= set(pc.unique(pc.binary_length(digits).drop_null()).to_pylist())
+            self._trailing_zero |= _matching(digits, r".0$") > 0
             span = pc.min_max(read_texts(data, ColumnType.double).values).as_py()
             if span["min"] is not None:
                 self._low, self._high = min(self._low, span["min"]), max(self._high, span["max"])
@@ -162,6 +172,11 @@ class TextColumn:
             return replace(text, why_text=f"{self._padded:,} of its numbers begin with 0, which a number would lose")
         if chosen.kind is ColumnType.double and self._long:
             return replace(text, why_text=f"{self._long:,} of its numbers have over 15 digits, which a double loses")
+        if chosen.kind is ColumnType.double and self._codes:
+            return replace(text, why_text=f"{self._codes:,} of its numbers are written as codes are, such as 1E3")
+        if chosen.kind is ColumnType.double and self._trailing_zero and len(self._decimals) > 1:
+            why = "some of its numbers end in a zero, as 1.10 beside 1.1, which a number would lose"
+            return replace(text, why_text=why)
         text = replace(text, misfits=fewest)
         if fewest > max(1, _MOST_MISFITS * self._rows):
             return replace(text, almost=str(chosen.kind))

@@ -76,6 +76,10 @@ def test_semicolons_decimal_commas_days_and_encodings(
         (["too late, alas", "fine"], "string"),
         ([f"{n * 7:,}" for n in range(400)], "string"),
         (["12%", "13%"], "string"),
+        (["1E3", "10E2", "100E1", "12E4"], "string"),
+        (["1.9", "1.10", "1.1", "1.100"], "string"),
+        (["1.90", "1.10", "12.15"], "double"),
+        (["1", "1.0", "1.25", "1e+3"], "double"),
     ],
 )
 def test_the_type_of_a_column(tmp_path: Path, store: ArtifactStore, cells: list[str], kind: str) -> None:
@@ -83,8 +87,22 @@ def test_the_type_of_a_column(tmp_path: Path, store: ArtifactStore, cells: list[
     sniffed = sniff(path)
     assert _kinds(sniffed)["v"] == kind and sniffed.repeated == 0
     rows = _read(store, path, sniffed)[1]
-    assert len({row["v"] for row in rows}) == len(cells)
-    assert kind != "string" or [row["v"] for row in rows] == cells
+    assert [row["v"] for row in rows] == cells if kind == "string" else len(rows) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("cells", "form", "also"),
+    [
+        (["07/03/2024", "08/03/2024"], "%m/%d/%Y", "%d/%m/%Y"),
+        (["7/3/24", "8/3/24"], "%m/%d/%y", "%d/%m/%y"),
+        (["7/3/24 10:30", "13/3/24 10:30"], "%d/%m/%y %H:%M", ""),
+        (["7/13/24", "8/3/24"], "%m/%d/%y", ""),
+        (["7.3.24", "8.3.24"], "%d.%m.%y", ""),
+    ],
+)
+def test_a_day_that_may_be_a_month_is_said(tmp_path: Path, cells: list[str], form: str, also: str) -> None:
+    [column] = sniff(_file(tmp_path, "at\n" + "\n".join(cells))).columns
+    assert (column.form, column.also) == (form, also)
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("seconds", 1), ("milliseconds", 1000), ("microseconds", 1_000_000)])
