@@ -27,7 +27,7 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
     """Read all rows of a Dataset: a file, or a folder of Parquet files with equal columns, in the order of their names.
 
     Whatever wrote it, its columns have the types of a snapshot: int64, double, string, bool, and timestamps, in UTC
-    where they state no zone; only lists and the like stay as they are. In a CSV, an empty cell and NA are nulls, as is
+    where they state no zone; only lists and the like stay as they are. NaN is a null. In a CSV, an empty cell and NA are nulls, as is
     another text such as `?` in an otherwise numeric column. A column with any value of another type is a text.
 
     Args:
@@ -157,5 +157,7 @@ def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> 
             column = read.values
         if written and (kind, declared) in _ALIKE and (read := read_as(column, ColumnType(declared))):
             column = column if read.fits is not None else read.values
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
         table = table.set_column(place, field.name, column)
     return table

@@ -326,6 +326,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         schema = pq.read_schema(path)
         _require_different(schema.names, path)
         with connect() as connection:
+            connection.execute("SET disabled_optimizers = 'statistics_propagation'")  # Parquet's know no NaN.
             connection.read_parquet(str(path)).create_view("cells")
             rows, distinct = connection.execute(
                 "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
@@ -335,7 +336,8 @@ def _sniff_parquet(path: Path) -> Sniffed:
                 column = typed_column(field.name, field.type)
                 cell = quoted(field.name)
                 span = f"min({cell}), max({cell})" if pa.types.is_integer(field.type) else "NULL, NULL"
-                query = f"SELECT count(*) - count({cell}), {span} FROM cells"
+                value = f"nullif({cell}, 'NaN')" if pa.types.is_floating(field.type) else cell
+                query = f"SELECT count(*) - count({value}), {span} FROM cells"
                 missing, low, high = connection.execute(query).fetchall()[0]
                 column = column if low is None else with_epoch(column, low, high)
                 columns.append(replace(column, missing=missing))

@@ -91,7 +91,11 @@ def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: 
     follow in their own order; both are on disk until their turn.
     """
     order = [*spec.order_by, *(column for column in spec.columns if column not in spec.order_by)]
-    keys = [f"{quoted(column)} ASC NULLS LAST" for column in order]
+    values = {
+        column: f"nullif({quoted(column)}, 'NaN'::DOUBLE)" if spec.takes_nan_for_missing(column) else quoted(column)
+        for column in order
+    }
+    keys = [f"{values[column]} ASC NULLS LAST" for column in order]
     keys += [f"signbit({quoted(column)})" for column in order if spec.columns[column] is ColumnType.double]
     nothing, delivered = schema_of(spec.columns).empty_table(), {}
     with (
