@@ -27,8 +27,9 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
     """Read all rows of a Dataset: a file, or a folder of Parquet files with equal columns, in the order of their names.
 
     Whatever wrote it, its columns have the types of a snapshot: int64, double, string, bool, and timestamps, in UTC
-    where they state no zone; only lists and the like stay as they are. NaN is a null. In a CSV, an empty cell and NA are nulls, as is
-    another text such as `?` in an otherwise numeric column. A column with any value of another type is a text.
+    where they state no zone; only lists and the like stay as they are. NaN is a null. In a CSV, an empty cell and NA
+    are nulls, as is another text such as `?` in an otherwise numeric column. A column with any value of another type is
+    a text.
 
     Args:
         format: `parquet`, `csv` or `jsonl`; empty to look at its first bytes.

@@ -56,8 +56,8 @@ class Stored:
 
     The fingerprint identifies its content before it is read, and is empty if the source cannot tell; `position` is
     where the source goes on after it. `first` and `last` are event times, ISO 8601 in UTC. `reason` says why the first
-    row was rejected, without its value: no erasure reaches a record. `columns` are those of the source, and `nan` counts
-    the values of a column that are NaN and were read as missing.
+    row was rejected, without its value: no erasure reaches a record. `columns` are those of the source. `nan` counts
+    values that are NaN and were read as missing, by column.
     """
 
     fingerprint: str = ""
