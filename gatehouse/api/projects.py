@@ -35,7 +35,9 @@ _NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
 _OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
 _KEY = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
-_FEW_VALUES, _MOST_SLICES = 50, 12
+_FEW_VALUES, _MANY_VALUES, _MOST_SLICES = 50, 100, 12
+_RARE = 0.2
+"""With a smaller share of one of two classes a threshold of 0.5 may find none of its rows."""
 _SHARE_OF_KEY = 0.9
 """A column with the name of a key is no feature if this share of the rows has a value of its own."""
 _COLUMNS_AT_ONCE = 50
@@ -158,10 +160,14 @@ def create_from_table(
             columns = _columns(connection, declaration["columns"])
             assigned = _assigned(roles, columns, look.rows, declaration["event_time"])
             labelled = look.rows - assigned.label.missing
+            positive = f"{quoted(assigned.label.name)} {assigned.positive}"
+            rare = assigned.positive and connection.execute(
+                f"SELECT least(avg(({positive})::INT), avg((NOT {positive})::INT)) < {_RARE} FROM rows"
+            ).fetchall() == [(True,)]
             shares = shares_of(labelled, LEAST_TEST_ROWS)
             split, divided = _split(connection, assigned, look.rows, shares, bool(timed.event_time))
         values = _values(name, table, source, assigned, roles.alarm, round(shares.train * labelled))
-        _fill(_TEMPLATES / "table", made, values | {"split": split})
+        _fill(_TEMPLATES / "table", made, values | {"split": split, "rare": rare})
         (made / "contract.yaml").write_text(look.contract, encoding="utf-8")
         report = target / look.pages[0].relative_to(made)
     words = {
@@ -175,6 +181,12 @@ def create_from_table(
         **{f"left out {column}": why for column, why in assigned.left_out.items()},
         "report": str(report),
     }
+    for column in assigned.features:
+        if column.kind == "string" and column.distinct > _MANY_VALUES:
+            look.warnings.append(
+                f"{column.name} has {column.distinct:,} values, of which a model can learn single rows: compare with "
+                f"--without {column.name!r}."
+            )
     parts = {part: round(share * labelled) for part, share in shares.model_dump().items()}
     if min(parts.values()) < LEAST_TEST_ROWS:
         sizes = ", ".join(f"{part} {size:,}" for part, size in parts.items())
@@ -271,6 +283,7 @@ def _notes(columns: Iterable["SniffedColumn"], event_time: str) -> list[dict[str
         notes = (
             looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
             column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
+            column.percent and "12% is read as 0.12",
             column.epoch
             and not column.form
             and f"may be {column.epoch} since 1970: --time of `gatehouse init` reads it so",

@@ -59,6 +59,7 @@ class SniffedColumn:
 
     Attributes:
         form: How it writes times, as `times` of a table has it.
+        percent: Whether its numbers have a percent sign.
         naive: Whether its times state no zone.
         misfits: Values of another type; their rows would be rejected, or they make the column a text.
         almost: The type that most values of a text column have.
@@ -72,6 +73,7 @@ class SniffedColumn:
     kind: ColumnType
     form: str = ""
     decimal: str = "."
+    percent: bool = False
     naive: bool = False
     missing: int = 0
     misfits: int = 0
@@ -90,18 +92,20 @@ class _Candidate:
     kind: ColumnType
     form: str = ""
     decimal: str = "."
+    percent: bool = False
     zone: str = ""
 
     def misfits(self, cells: pa.Array) -> pa.Array:
-        read = read_texts(cells, self.kind, decimal=self.decimal, zone=self.zone, form=self.form)
+        read = read_texts(cells, self.kind, decimal=self.decimal, percent=self.percent, zone=self.zone, form=self.form)
         return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
 
 
+_NUMBERS = ((",", False), (".", True), (",", True))
 _CANDIDATES = (
     _Candidate(ColumnType.int64),
     _Candidate(ColumnType.bool),
     _Candidate(ColumnType.double),
-    _Candidate(ColumnType.double, decimal=","),
+    *(_Candidate(ColumnType.double, decimal=decimal, percent=percent) for decimal, percent in _NUMBERS),
     _Candidate(ColumnType.timestamp),
     *(_Candidate(ColumnType.timestamp, form, zone="UTC") for form in ("", *_FORMATS)),
 )
@@ -180,7 +184,7 @@ class TextColumn:
         text = replace(text, misfits=fewest)
         if fewest > max(1, _MOST_MISFITS * self._rows):
             return replace(text, almost=str(chosen.kind))
-        column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal)
+        column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal, percent=chosen.percent)
         if chosen.kind is ColumnType.timestamp:
             also = next((other.form for other in best[1:] if chosen.form and other.form), "")
             return replace(column, naive=bool(chosen.zone), also=also)
@@ -500,6 +504,8 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         table |= {"columns": {time: "timestamp", **columns}, "event_time": time, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: value for key, default in defaults.items() if (value := getattr(sniffed, key)) != default}
+    if percent := [column.name for column in sniffed.kept if column.percent]:
+        table["percent"] = percent
     if times := {column.name: column.form for column in sniffed.kept if column.form}:
         table["times"] = times
     if len(sniffed.kept) < len(sniffed.columns):

@@ -31,7 +31,7 @@ from gatehouse.data.sources.declared import (
     shown_names,
 )
 from gatehouse.data.sources.files import FilesBase, FileTable
-from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.errors import MisfitError, SourceError
 
 _PARSED_AT_ONCE = 2**20
 csv.field_size_limit(2**31 - 1)
@@ -71,7 +71,7 @@ class CsvRows:
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
         """The rows of a block without the header. `lines_before` is called only if a row does not fit.
 
-        Raises DeclarationError naming the first row that does not fit, unless the declaration sets such rows aside, and
+        Raises MisfitError naming the first row that does not fit, unless the declaration sets such rows aside, and
         SourceError if a quote is not closed.
         """
         delivered, schema = dict.fromkeys(self.header, "text"), schema_of(self.spec.columns)
@@ -90,12 +90,12 @@ class CsvRows:
         values = []
         for column, kind in self.spec.columns.items():
             texts = cells[column].combine_chunks()
-            form, decimal = self.spec.times.get(column, ""), self.spec.decimal
-            read = read_texts(texts, kind, decimal=decimal, zone=self.time_zone, form=form)
+            form, decimal, percent = self.spec.times.get(column, ""), self.spec.decimal, column in self.spec.percent
+            read = read_texts(texts, kind, decimal=decimal, percent=percent, zone=self.time_zone, form=form)
             values.append(read.values)
             if read.fits is None:
                 continue
-            reason = reason_of(kind, self.time_zone, form, decimal if kind is ColumnType.double else "")
+            reason = reason_of(kind, self.time_zone, form, decimal if kind is ColumnType.double else "", percent)
             if kind is ColumnType.string and self.spec.encoding == "utf-8":
                 reason = "expected text in UTF-8 (or state encoding, e.g. cp1252)"
             odd = pc.indices_nonzero(pc.invert(read.fits))
@@ -128,7 +128,7 @@ class CsvRows:
         numbers = pc.cast(pa.array([lines_before + rows.lines[row] for row in order]), pa.string())
         places = pc.binary_join_element_wise(f"{self.file}, line ", numbers, "")
         if self.spec.on_invalid == "fail":
-            raise DeclarationError(f"Table {self.name}: {Reject(places[0].as_py(), *rejects[order[0]])}.")
+            raise MisfitError(f"Table {self.name}: {Reject(places[0].as_py(), *rejects[order[0]])}.")
         columns = [pa.array(column, pa.string()) for column in zip(*(rejects[row] for row in order), strict=True)]
         raw = [HIDDEN] * len(order)
         if not self.spec.sensitive:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.data.snapshot.spec import SourceBase, TableSpec
+from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.data.sources.base import Url
 from gatehouse.store.identity import Unordered, operational
 
@@ -29,6 +29,9 @@ class FileTable(TableSpec):
         ",", pattern=r"^[ -~\t]$", description='Between the cells of a CSV: one character, e.g. ";", "|" or "\\t".'
     )
     decimal: Literal[".", ","] = Field(".", description="Decimal sign of numbers in a CSV.")
+    percent: Unordered = Field(
+        (), description="Double columns of a CSV whose numbers have a percent sign: 12% is 0.12."
+    )
     encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
 
     delivered: datetime | None = Field(
@@ -42,6 +45,8 @@ class FileTable(TableSpec):
             raise ValueError("delivered: expected event_time to name its column, and times not to list it")
         if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
             raise ValueError(f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}")
+        if others := [column for column in self.percent if self.columns.get(column) is not ColumnType.double]:
+            raise ValueError(f"percent: expected columns declared as double, found {', '.join(others)}")
         if self.order_by and not self.sort_on_ingest:
             raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
         return self

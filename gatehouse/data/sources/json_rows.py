@@ -21,7 +21,7 @@ from gatehouse.data.sources.declared import (
     shown_misfit,
 )
 from gatehouse.data.sources.files import FileTable
-from gatehouse.errors import DeclarationError
+from gatehouse.errors import MisfitError
 
 _JSON_KINDS = {bool: "bool", int: "number", float: "number", list: "list", dict: "object", type(None): "null"}
 _KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
@@ -47,8 +47,8 @@ class JsonRows:
     def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
         """The rows of a block. `lines_before` is called only if a row does not fit.
 
-        Raises DeclarationError naming the first line that does not fit, unless the declaration sets such rows aside; or
-        if the keys are not those declared.
+        Raises MisfitError naming the first line that does not fit, unless the declaration sets such rows aside, and
+        DeclarationError if the keys are not those declared.
         """
 
         def place(number: int) -> str:
@@ -71,7 +71,7 @@ class JsonRows:
             except _DoesNotFit as misfit:
                 reject = Reject(place(number), misfit.column, misfit.reason, misfit.observed)
                 if self.spec.on_invalid == "fail":
-                    raise DeclarationError(
+                    raise MisfitError(
                         f"Table {self.name}: {reject}. Correct the row, or declare on_invalid: reject to set such rows "
                         "aside."
                     ) from None
