@@ -10,7 +10,6 @@ from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.data.sources.base import Url
 from gatehouse.store.identity import Unordered, operational
 
-MEBIBYTE = 2**20
 PACKED = (".gz", ".zip")
 CSV = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
@@ -72,13 +71,7 @@ class FilesBase(SourceBase):
     """The fields of folders and archives."""
 
     nulls: Unordered = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
-    block_bytes: int = Field(
-        16 * MEBIBYTE,
-        ge=1024,
-        le=256 * MEBIBYTE,
-        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; each thread "
-        "holds one block in memory.",
-    )
+    rows_per_part: int = Field(131_072, ge=1, description="Rows that are stored as one part.")
     tables: dict[str, FileTable] = Field(min_length=1, description="The raw tables, by name.")
 
 

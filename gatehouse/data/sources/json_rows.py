@@ -1,7 +1,6 @@
 """Reads JSON lines into typed rows, one object a row."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,21 +43,21 @@ class JsonRows:
     spec: FileTable
     time_zone: str = ""
 
-    def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block. `lines_before` is called only if a row does not fit.
+    def read(self, block: bytes, lines_before: int) -> Raw:
+        """The rows of a block, after so many lines of the file.
 
         Raises MisfitError naming the first line that does not fit, unless the declaration sets such rows aside, and
         DeclarationError if the keys are not those declared.
         """
 
         def place(number: int) -> str:
-            return f"{self.file}, line {lines_before() + number}"
+            return f"{self.file}, line {lines_before + number}"
 
         values: dict[str, list[Any]] = {column: [] for column in self.spec.columns}
         delivered: dict[str, str] = {}
         numbers: list[int] = []
         rejects: list[tuple[int, Reject]] = []
-        for number, line in enumerate(block.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        for number, line in enumerate(block.split(b"\n"), 1):
             if not line.strip():
                 continue
             try:

@@ -50,11 +50,6 @@ class RawFile:
         """Whether it is zipped or gzipped."""
         return self.name.lower().endswith(PACKED)
 
-    @property
-    def plain(self) -> bool:
-        """Whether any part of it can be read at once: neither packed nor elsewhere nor in another encoding."""
-        return self.files is None and not self.packed and not self.encoding
-
     def size(self) -> int:
         """Bytes, packed where it is."""
         with self._reached():
@@ -84,33 +79,23 @@ class RawFile:
         return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
 
     def windows(self, size: int, table: str) -> Iterator[bytes]:
-        """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
+        """Its content in windows of `size` bytes, unpacked, in UTF-8 and without its mark; `table` is for messages.
 
         Raises SourceError if it cannot be read or unpacked.
         """
         try:
             with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
                 text = Transcoded(stream, self.encoding) if self.encoding else stream
-                while window := _full(text, size):
+                window = _full(text, size).removeprefix(codecs.BOM_UTF8)
+                while window:
                     yield window
+                    window = _full(text, size)
         except UnicodeError as error:
             raise DeclarationError(
                 f"Table {table}: {self.name} is not written in {self.encoding}: {error}. Correct the table's encoding."
             ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
             raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes of a plain file. Raises SourceError if it is gone."""
-        with self._reached(), open(self.path, "rb", buffering=0) as stream:
-            stream.seek(start)
-            return _full(stream, stop - start)
-
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """A descriptor of a plain file. Raises SourceError if it is gone."""
-        with self._reached(), open(self.path, "rb", buffering=0) as stream:
-            yield stream.fileno()
 
     @contextmanager
     def _reached(self) -> Iterator[None]:

@@ -18,7 +18,6 @@ from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import SourceError
 from gatehouse.store.database import connect, quoted
 
-ROWS_PER_PART = 131_072
 _MEMORY = 256 << 20
 
 
@@ -44,8 +43,34 @@ def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Ta
         yield pieces
 
 
-def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
-    """The rows of a Parquet or Arrow file in runs of `ROWS_PER_PART`; one batch and one run are in memory.
+def regrouped(raws: Iterable[Raw], rows: int) -> Iterator[Raw]:
+    """The rows in runs of exactly `rows`, the last one shorter; rejected rows stay beside the rows that follow them."""
+    tables: list[pa.Table] = []
+    rejected: list[pa.Table] = []
+    columns: dict[str, str] = {}
+    count = 0
+
+    def run() -> Raw:
+        aside = pa.concat_tables(rejected) if rejected else None
+        return Raw(pa.concat_tables(tables).combine_chunks(), aside, dict(columns))
+
+    for raw in raws:
+        table = raw.table
+        columns |= {name: kind for name, kind in (raw.columns or {}).items() if kind != "null" or name not in columns}
+        rejected += [raw.rejected] if raw.rejected is not None else []
+        while count + table.num_rows >= rows:
+            needed = rows - count
+            tables.append(table.slice(0, needed))
+            yield run()
+            tables, rejected, count, table = [], [], 0, table.slice(needed)
+        tables.append(table)
+        count += table.num_rows
+    if count or rejected:
+        yield run()
+
+
+def row_runs(name: str, file: RawFile, rows: int) -> Iterator[pa.Table]:
+    """The rows of a Parquet or Arrow file in runs of so many; one batch and one run are in memory.
 
     Raises SourceError if the file is gone or not intact.
     """
@@ -53,7 +78,7 @@ def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
     try:
         with _opened(file) as (schema, batches):
             empty = True
-            for run in runs((pa.Table.from_batches([batch], schema) for batch in batches), ROWS_PER_PART):
+            for run in runs((pa.Table.from_batches([batch], schema) for batch in batches), rows):
                 empty = False
                 yield run
             if empty:
