@@ -23,7 +23,7 @@ from gatehouse.data.sources.declared import TIME, check_columns, declare, schema
 from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.data.sources.json_rows import JsonRows
 from gatehouse.data.sources.raw_file import RawFile, archive_members, find_files
-from gatehouse.data.sources.row_runs import regrouped, row_runs, sorted_parts
+from gatehouse.data.sources.row_runs import regrouped, row_batches, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
 from gatehouse.store.store import ArtifactStore
 
@@ -123,17 +123,21 @@ class FileReader:
             raise _changed(table, file)
 
     def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        size = self._spec.rows_per_part
-        if file.suffix in TYPED:
-            for index, run in enumerate(row_runs(table, file, size)):
-                yield partial(_read_run, table, spec, file, run, index * size, self._spec.time_zone)
-            return
-        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="parse") as pool:
-            for raw in regrouped(_in_order(pool, self._parses(table, spec, file)), size):
+        typed = file.suffix in TYPED
+        tasks = self._casts(table, spec, file) if typed else self._parses(table, spec, file)
+        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="read") as pool:
+            for raw in regrouped(_in_order(pool, tasks), self._spec.rows_per_part):
                 yield lambda raw=raw: raw
 
+    def _casts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
+        """What reads each batch of a typed file."""
+        before = 0
+        for batch in row_batches(table, file):
+            yield partial(_read_batch, table, spec, file, batch, before, self._spec.time_zone)
+            before += batch.num_rows
+
     def _parses(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        """What parses each block of a text."""
+        """What reads each block of a text."""
         is_csv, delimiter, lines = file.suffix not in JSON_LINES, spec.delimiter.encode(), 0
         cut = {"quotes": is_csv, "longest": _LONGEST_ROW, "name": f"Table {table}: {file.name}", "delimiter": delimiter}
         texts = blocks(file.windows(WINDOW, table), **cut)
@@ -173,12 +177,12 @@ def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
     return replace(raw, table=table, columns=raw.columns and {**raw.columns, spec.event_time: str(TIME)})
 
 
-def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:
-    delivered = {field.name: str(field.type) for field in run.schema}
+def _read_batch(table: str, spec: FileTable, file: RawFile, batch: pa.Table, before: int, time_zone: str) -> Raw:
+    delivered = {field.name: str(field.type) for field in batch.schema}
     check_columns(table, list(delivered), spec)
 
     def place(_piece: pa.Table, _row: int, index: int) -> str:
         return f"{file.name}, row {before + index + 1}"
 
-    raw = declare((run,), spec, name=table, place=place, time_zone=time_zone)
+    raw = declare((batch,), spec, name=table, place=place, time_zone=time_zone)
     return replace(raw, columns=delivered)
