@@ -1,8 +1,8 @@
 """A snapshot of a large CSV beside DuckDB's COPY to Parquet with SHA-256 added, then a second one of 1 % more rows.
 
 The second one adds little to the store. The CSV is the table of flights again and again, a year later each time. Each
-contestant runs in a fresh process, in turns; the ratios compare medians. Times are those of the snapshot and of the copy themselves, with everything imported;
-the time that a process takes to start and import is printed beside them.
+contestant runs in a fresh process, in turns; the ratios compare medians. Times are those of the snapshot and of the
+copy themselves, with everything imported; the time that a process takes to start and import is printed beside them.
 """
 
 import argparse
