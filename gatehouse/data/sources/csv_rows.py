@@ -107,11 +107,11 @@ class CsvRows:
         return Raw(table, self._rejected(rejects, rows, lines_before), delivered)
 
     def _rejected(
-        self, rejects: dict[int, tuple[str, str, str]], rows: list[tuple[int, bytes]], lines_before: int
+        self, rejects: dict[int, tuple[str, str, str]], rows: list[tuple[int, bytes, int]], lines_before: int
     ) -> pa.Table | None:
         rejected = []
         for row in sorted(rejects):
-            line, raw = rows[row]
+            line, raw, _ = rows[row]
             reject = Reject(f"{self.file}, line {lines_before + line}", *rejects[row])
             if self.spec.on_invalid == "fail":
                 raise MisfitError(f"Table {self.name}: {reject}.")
@@ -139,49 +139,48 @@ class CsvRows:
 
     def _parsed(self, text: bytes) -> tuple[pa.Table, dict[int, int]]:
         """The cells of the declared columns as bytes, null for a missing value; and the width of each other row."""
-        types, uneven = dict.fromkeys(self.spec.columns, pa.binary()), dict[int, int]()
+        try:
+            return self._cells(text, _PARSED_AT_ONCE), {}
+        except pa.ArrowInvalid:  # A row has another number of cells, or is longer than what is parsed at once.
+            rows = _rows_in(text, self.spec.delimiter)
+        even = [raw for _, raw, width in rows if width == len(self.header)]
+        try:
+            cells = self._cells(b"\n".join(even), max(_PARSED_AT_ONCE, 2 * max(map(len, even), default=0)))
+        except pa.ArrowInvalid as error:
+            words = NOT_SHOWN if self.spec.sensitive else error
+            raise SourceError(f"Table {self.name}: {self.file} cannot be read: {words}.") from None
+        return cells, {row: width for row, (_, _, width) in enumerate(rows) if width != len(self.header)}
+
+    def _cells(self, text: bytes, at_once: int) -> pa.Table:
+        types = dict.fromkeys(self.spec.columns, pa.binary())
         if not text.strip(b"\r\n"):
-            return pa.table({column: pa.array([], kind) for column, kind in types.items()}), uneven
-
-        def set_aside(row: pa.csv.InvalidRow) -> str:
-            uneven[row.number - 1] = row.actual_columns
-            return "skip"
-
-        for at_once in (_PARSED_AT_ONCE, len(text) + 1):  # A row may be longer than what is usually parsed at once.
-            uneven.clear()
-            try:
-                cells = pa.csv.read_csv(
-                    pa.BufferReader(text),
-                    read_options=pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=at_once),
-                    parse_options=pa.csv.ParseOptions(
-                        delimiter=self.spec.delimiter,
-                        newlines_in_values=b'"' in text,
-                        invalid_row_handler=set_aside,
-                    ),
-                    convert_options=pa.csv.ConvertOptions(
-                        column_types=types,
-                        include_columns=list(types),
-                        include_missing_columns=True,
-                        null_values=list(self.nulls),
-                        strings_can_be_null=True,
-                    ),
-                )
-                return cells, uneven
-            except pa.ArrowInvalid as error:
-                words = NOT_SHOWN if self.spec.sensitive else error
-        raise SourceError(f"Table {self.name}: {self.file} cannot be read: {words}.")
+            return pa.table({column: pa.array([], kind) for column, kind in types.items()})
+        return pa.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=at_once),
+            parse_options=pa.csv.ParseOptions(delimiter=self.spec.delimiter, newlines_in_values=b'"' in text),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                include_missing_columns=True,
+                null_values=list(self.nulls),
+                strings_can_be_null=True,
+            ),
+        )
 
 
-def _rows_in(block: bytes, delimiter: str) -> list[tuple[int, bytes]]:
-    """The rows of a block without empty lines: the line that each ends on, and its bytes."""
+def _rows_in(block: bytes, delimiter: str) -> list[tuple[int, bytes, int]]:
+    """The rows of a block without empty lines: the line that each ends on, its bytes, and its number of cells."""
     pieces = block.splitlines(keepends=b'"' in block)
     if b'"' not in block:
-        return [(number, line) for number, line in enumerate(pieces, 1) if line]
+        cell_end = delimiter.encode()
+        return [(number, line, line.count(cell_end) + 1) for number, line in enumerate(pieces, 1) if line]
     rows, before = [], 0
     reader = csv.reader((line.decode("latin-1") for line in pieces), delimiter=delimiter)
     for cells in reader:
         if cells:
-            rows.append((reader.line_num, b"".join(pieces[before : reader.line_num]).rstrip(b"\r\n")))
+            raw = b"".join(pieces[before : reader.line_num]).rstrip(b"\r\n")
+            rows.append((reader.line_num, raw, len(cells)))
         before = reader.line_num
     return rows
 

@@ -127,7 +127,7 @@ class FileReader:
         tasks = self._casts(table, spec, file) if typed else self._parses(table, spec, file)
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="read") as pool:
             for raw in regrouped(_in_order(pool, tasks), self._spec.rows_per_part):
-                yield lambda raw=raw: raw
+                yield partial(_same, raw)
 
     def _casts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
         """What reads each batch of a typed file."""
@@ -139,8 +139,8 @@ class FileReader:
     def _parses(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
         """What reads each block of a text."""
         is_csv, delimiter, lines = file.suffix not in JSON_LINES, spec.delimiter.encode(), 0
-        cut = {"quotes": is_csv, "longest": _LONGEST_ROW, "name": f"Table {table}: {file.name}", "delimiter": delimiter}
-        texts = blocks(file.windows(WINDOW, table), **cut)
+        windows, name = file.windows(WINDOW, table), f"Table {table}: {file.name}"
+        texts = blocks(windows, quotes=is_csv, longest=_LONGEST_ROW, name=name, delimiter=delimiter)
         rows: CsvRows | JsonRows = JsonRows(table, file.name, spec, self._spec.time_zone)
         if is_csv:
             first = next(texts, b"")
@@ -166,6 +166,10 @@ def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[Callable[[], Raw]]) -> I
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
+
+
+def _same(raw: Raw) -> Raw:
+    return raw
 
 
 def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:

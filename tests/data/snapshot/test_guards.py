@@ -190,6 +190,7 @@ def test_a_column_of_another_type_than_before_is_reported_whatever_the_ending(ev
 
 
 def test_a_guard_that_cannot_judge_warns(events: Events) -> None:
+    events.write(HEADER + rows(0, 590))
     last = events.dataset(events.take()).files[-1]
     events.store.objects.local_path(last.blob).unlink()
     events.write(HEADER + rows(0, 700))

@@ -78,7 +78,7 @@ def test_semicolons_decimal_commas_days_and_encodings(
         ([f"{n * 7:,}" for n in range(400)], "string"),
         (["12%", "1.5 %", "-7%"], "double"),
         (["12%", "1,5%"], "double"),
-        (["12%", "0.12", "13", "14"], "string"),
+        (["12%", "0.12", "13%", "14"], "string"),
         (["1E3", "10E2", "100E1", "12E4"], "string"),
         (["1.9", "1.10", "1.1", "1.100"], "string"),
         (["1.90", "1.10", "12.15"], "double"),
