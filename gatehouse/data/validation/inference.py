@@ -73,8 +73,8 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     delivered = delivered_tables(store, reference)
     lines = [
         f"# Inferred from {reference.short}. Each rule leaves some room beyond what was seen, which stands",
-        "# above it: read them, set owners, and loosen or tighten before it is relied on. What `warn` has is of this first",
-        "# sample alone, and fails only if you move it up.",
+        "# above it: read them, set owners, and loosen or tighten before it is relied on. Rules under `warn` are",
+        "# bounds of this first sample, and fail nothing until you move them up.",
         "version: 1",
         "tables:",
     ]

@@ -1,15 +1,19 @@
 """Parts: what is known is not read again, an append keeps the blobs, and the result depends on the rows alone."""
 
+import gzip
+import json
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.ingestion import shards
+from gatehouse.data.sources import file_reader
 from gatehouse.store.store import ArtifactStore
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
@@ -23,6 +27,25 @@ def test_an_append_keeps_all_blobs_but_the_last(events: Events) -> None:
     assert (len(before.files), len(after.files)) == (20, 21)
     assert [entry.sha256 for entry in after.files][: len(before.files) - 1] == [e.sha256 for e in before.files][:-1]
     assert after.rows == 606
+
+
+def test_the_same_rows_are_one_snapshot_in_every_format(
+    events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_reader, "WINDOW", 1024)
+    text, snapshots = events.csv.read_text(), {events.take().snapshot}
+    table = events.read(events.take())
+    lines = "".join(json.dumps(row | {"at": row["at"].isoformat()}) + "\n" for row in table.to_pylist())
+    quoted = "\r\n".join(",".join(f'"{cell}"' for cell in line.split(",")) for line in text.splitlines())
+    pq.write_table(table, events.folder / "e.parquet", row_group_size=70)
+    for name, content in (("q.csv", quoted), ("e.jsonl", lines), ("e.csv.gz", text)):
+        packed = gzip.compress(content.encode()) if name.endswith("gz") else content.encode()
+        (events.folder / name).write_bytes(packed)
+    for name in ("q.csv", "e.jsonl", "e.csv.gz", "e.parquet"):
+        events.table = {"member": name, "guards": {"retyped_column": "accept"}}
+        taken = events.take(ArtifactStore.open(tmp_path / name))
+        snapshots.add(taken.snapshot)
+    assert len(snapshots) == 1
 
 
 def test_reusing_parts_gives_the_same_snapshot_as_reading_all(events: Events, tmp_path: Path) -> None:
