@@ -56,7 +56,7 @@ class JsonRows:
         values: dict[str, list[Any]] = {column: [] for column in self.spec.columns}
         delivered: dict[str, str] = {}
         numbers: list[int] = []
-        rejects: list[tuple[int, Reject]] = []
+        rejects: list[Reject] = []
         for number, line in enumerate(block.split(b"\n"), 1):
             if not line.strip():
                 continue
@@ -75,7 +75,7 @@ class JsonRows:
                         "aside."
                     ) from None
                 shown = HIDDEN if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
-                rejects.append((number, reject._replace(raw=shown)))
+                rejects.append(reject._replace(raw=shown))
                 continue
             numbers.append(number)
             for column, value in row.items():
@@ -84,20 +84,14 @@ class JsonRows:
             column: pa.string() if kind is ColumnType.timestamp else TYPES[kind]
             for column, kind in self.spec.columns.items()
         }
-        placed: dict[str, int] = {}
-
-        def place_of(_piece: pa.Table, _row: int, index: int) -> str:
-            shown = place(numbers[index])
-            placed[shown] = numbers[index]
-            return shown
-
-        pieces = (pa.table(values, pa.schema(kinds)),)
-        raw = declare(pieces, self.spec, name=self.name, place=place_of, time_zone=self.time_zone)
-        for rejected in raw.rejected.to_pylist() if raw.rejected is not None else ():
-            rejects.append((placed[rejected["place"]], Reject(**rejected)))
+        pieces, places = (pa.table(values, pa.schema(kinds)),), (lambda _piece, _row, index: place(numbers[index]))
+        raw = declare(pieces, self.spec, name=self.name, place=places, time_zone=self.time_zone)
+        if raw.rejected is not None:
+            rejects += (Reject(**rejected) for rejected in raw.rejected.to_pylist())
+            rejects.sort(key=lambda reject: int(reject.place.rpartition(" ")[2]))
         # A declared key may be missing in one block; the guards see all blocks.
         check_columns(self.name, {**self.spec.columns, **delivered}, self.spec)
-        return Raw(raw.table, rejected_table(reject for _, reject in sorted(rejects)), delivered)
+        return Raw(raw.table, rejected_table(rejects), delivered)
 
     def _row(self, body: dict[str, Any]) -> dict[str, Any]:
         """The values of a row, times as texts; _DoesNotFit names the first that is not of the declared type."""
