@@ -38,7 +38,7 @@ def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Ta
 
 
 def regrouped(raws: Iterable[Raw], rows: int) -> Iterator[Raw]:
-    """The rows in runs of exactly `rows`, the last one shorter; rejected rows stay beside the rows that follow them."""
+    """The rows in runs of exactly `rows`, the last one shorter; rejected rows go where their piece begins."""
     tables: list[pa.Table] = []
     rejected: list[pa.Table] = []
     columns: dict[str, str] = {}
