@@ -114,6 +114,10 @@ class DeclarationError(SourceError):
     exit_code = 4
 
 
+class MisfitError(DeclarationError):
+    """A row does not fit its declaration; the message names its place, column and value."""
+
+
 class NoRowsError(DeclarationError):
     """A table has no rows."""
 

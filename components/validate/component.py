@@ -67,7 +67,7 @@ def validate(
     from gatehouse.data.validation.datasets import contract_of_table, validate_table
     from gatehouse.data.validation.report import show
     from gatehouse.data.validation.stage import validate as judge
-    from gatehouse.errors import NoRowsError
+    from gatehouse.errors import MisfitError, NoRowsError
     from gatehouse.reports.page import Verdict, render
     from gatehouse.store.parameters import configuration_of
 
@@ -86,7 +86,7 @@ def validate(
             before = task.find(baseline, "validations", "statistics")
             earlier = task.table(baseline, format, types) if baseline and not before else None
             result = validate_table(task.store, promised, task.table(data, format, types), earlier, before)
-        except NoRowsError as error:
+        except (MisfitError, NoRowsError) as error:
             page = render("report.html", f"Validation of {name}", "", Verdict("fail", str(error)))
             Path(report.path).write_text(page, encoding="utf-8")
             task.give(validation, "", verdict_facts("fail", [str(error)]))

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
@@ -36,9 +35,9 @@ _NAME = re.compile(rf"[a-z][a-z0-9-]{{0,{LONGEST_NAME - 1}}}\Z")
 _CONDITION = re.compile(r"\s*(<=|>=|<>|!=|=|<|>)\s*(.+)")
 _OWN_NAMES = {"event_timestamp", "known_from", "known_at", "decision_time", "label", "label_time", "row_key"}
 _KEY = re.compile(r"(^|[^a-z])(id|key|no|nr|number|uuid)$")
-_FEW_VALUES, _MOST_SLICES, _MANY_VALUES = 50, 12, 100
-_RARE_CLASS = 0.2
-"""Below this share of rows of the rarer class the threshold is chosen: at 0.5 a model may predict no such row."""
+_FEW_VALUES, _MANY_VALUES, _MOST_SLICES = 50, 100, 12
+_RARE = 0.2
+"""With a smaller share of one of two classes a threshold of 0.5 may find none of its rows."""
 _SHARE_OF_KEY = 0.9
 """A column with the name of a key is no feature if this share of the rows has a value of its own."""
 _COLUMNS_AT_ONCE = 50
@@ -161,12 +160,12 @@ def create_from_table(
             columns = _columns(connection, declaration["columns"])
             assigned = _assigned(roles, columns, look.rows, declaration["event_time"])
             labelled = look.rows - assigned.label.missing
+            positive = f"{quoted(assigned.label.name)} {assigned.positive}"
+            rare = assigned.positive and connection.execute(
+                f"SELECT least(avg(({positive})::INT), avg((NOT {positive})::INT)) < {_RARE} FROM rows"
+            ).fetchall() == [(True,)]
             shares = shares_of(labelled, LEAST_TEST_ROWS)
             split, divided = _split(connection, assigned, look.rows, shares, bool(timed.event_time))
-            label, positive = quoted(assigned.label.name), assigned.positive or "IS NULL"
-            sql = f"SELECT avg(({label} {positive})::INT) FROM rows WHERE {label} IS NOT NULL"
-            share = float(connection.execute(sql).fetchall()[0][0])
-            rare = assigned.task == "binary" and min(share, 1 - share) < _RARE_CLASS
         values = _values(name, table, source, assigned, roles.alarm, round(shares.train * labelled))
         _fill(_TEMPLATES / "table", made, values | {"split": split, "rare": rare})
         (made / "contract.yaml").write_text(look.contract, encoding="utf-8")
@@ -182,11 +181,12 @@ def create_from_table(
         **{f"left out {column}": why for column, why in assigned.left_out.items()},
         "report": str(report),
     }
-    if many := [column for column in assigned.features if column.kind == "string" and column.distinct > _MANY_VALUES]:
-        listed = ", ".join(f"{column.name} ({column.distinct:,})" for column in many)
-        without = " ".join(f"--without {quote(column.name)}" for column in many)
-        advice = f"A model may learn single rows of a rare value: compare with a project made {without}."
-        look.warnings.append(f"many categories: {listed}. {advice}")
+    for column in assigned.features:
+        if column.kind == "string" and column.distinct > _MANY_VALUES:
+            look.warnings.append(
+                f"{column.name} has {column.distinct:,} values, of which a model can learn single rows: compare with "
+                f"--without {column.name!r}."
+            )
     parts = {part: round(share * labelled) for part, share in shares.model_dump().items()}
     if min(parts.values()) < LEAST_TEST_ROWS:
         sizes = ", ".join(f"{part} {size:,}" for part, size in parts.items())
@@ -283,6 +283,7 @@ def _notes(columns: Iterable["SniffedColumn"], event_time: str) -> list[dict[str
         notes = (
             looks_personal(column.name) and "its name looks personal: sensitive, no value of it is shown",
             column.form and (f"written as {column.form}" if "%" in column.form else f"{column.form} since 1970"),
+            column.percent and "12% is read as 0.12",
             column.epoch
             and not column.form
             and f"may be {column.epoch} since 1970: --time of `gatehouse init` reads it so",

@@ -161,12 +161,15 @@ def submit(
 def apply(cluster: Cluster, dry_run: bool = False) -> list[Change]:
     """Make KFP have the schedules that stand in project.yaml, and no others of this project; what was changed."""
     declared, name = _declared(cluster), cluster.project.name
-    left_out = [_PLUGINS_LEFT_OUT] if declared and cluster.platform.plugins_input else []
+    notices = [_PLUGINS_LEFT_OUT] if declared and cluster.platform.plugins_input else []
+    for title, schedule in cluster.project.file.schedules.items():
+        if unclear := tuple(schedule.changing_clocks(datetime.now(UTC))):
+            notices.append(Change("!", f"schedule {title}", unclear))
     if dry_run:
-        return [*plan(cluster.api, declared, kfp_schedules(cluster.api, name)), *left_out]
+        return [*plan(cluster.api, declared, kfp_schedules(cluster.api, name)), *notices]
     cluster.publish()
     with cluster.alone() as turn:
-        return [*Applying(cluster.api, allowed=turn.require).apply(declared, name), *left_out]
+        return [*Applying(cluster.api, allowed=turn.require).apply(declared, name), *notices]
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,23 @@ class Schedule(Strict):
             raise ValueError(f"end: expected a time after start, {self.start}, found {self.end}")
         return self
 
+    def changing_clocks(self, now: datetime) -> Iterator[str]:
+        """A sentence for each of its times in the year after `now` that the clocks of its zone skip, or show twice.
+
+        Every expression without fixed hours has such times, and loses nothing by them.
+        """
+        zone, step = ZoneInfo(self.time_zone), timedelta(minutes=30)
+        if not self.cron or "*" in _DESCRIPTORS.get(self.cron, self.cron).split()[2]:
+            return
+        moment = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        for _ in range(timedelta(days=366) // step):
+            before, moment = moment.astimezone(zone).replace(tzinfo=None), moment + step
+            end, start = moment.astimezone(zone).replace(tzinfo=None), before + step
+            low, high = sorted((start, end))
+            if low < high and (due := next(times_after(self.cron, low - timedelta(seconds=1)))) < high:
+                what = "skip: KFP starts no run then" if start < end else "show twice: KFP may start two runs"
+                yield f"it is due at {due} in {self.time_zone}, which the clocks {what}"
+
     def following(self, moment: datetime, created: datetime) -> datetime | None:
         """The first due time after `moment`; None if there is none.
 

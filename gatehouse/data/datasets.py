@@ -15,7 +15,7 @@ from gatehouse.data.snapshot.spec import ColumnType
 from gatehouse.data.sources.declared import TYPES, read_as, read_texts
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FileTable, FolderSource
-from gatehouse.errors import ConfigurationError, DeclarationError, NoRowsError, SourceError
+from gatehouse.errors import ConfigurationError, DeclarationError, MisfitError, NoRowsError, SourceError
 from gatehouse.store.store import ArtifactStore
 
 _FORMATS = ("parquet", "csv", "jsonl")
@@ -27,16 +27,17 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
     """Read all rows of a Dataset: a file, or a folder of Parquet files with equal columns, in the order of their names.
 
     Whatever wrote it, its columns have the types of a snapshot: int64, double, string, bool, and timestamps, in UTC
-    where they state no zone; only lists and the like stay as they are. In a CSV, an empty cell and NA are nulls, as is
-    another text such as `?` in an otherwise numeric column. A column with any value of another type is a text.
+    where they state no zone; only lists and the like stay as they are. NaN is a null. In a CSV, an empty cell and NA
+    are nulls, as is another text such as `?` in an otherwise numeric column. A column with any value of another type is
+    a text.
 
     Args:
         format: `parquet`, `csv` or `jsonl`; empty to look at its first bytes.
         types: Types of columns, by name, that text leaves open: 1 may be int64, double, bool or string.
 
     Raises ConfigurationError if there is no such format. Raises DeclarationError if the Dataset is missing, empty, cut
-    off or of another format, a row of a CSV has too many or too few fields, two columns have one name, or a value would
-    change. Nothing is unpickled.
+    off or of another format, two columns have one name, or a value would change; MisfitError naming the first row of a
+    CSV that has too many or too few fields, or a value of another type than `types`. Nothing is unpickled.
     """
     path, types = Path(path), types or {}
     if format and format not in _FORMATS:
@@ -120,20 +121,28 @@ def _read_csv(path: Path, types: Types) -> pa.Table:
             times = {name: kind for name, kind in kinds.items() if kind is ColumnType.timestamp}
             forms = {column.name: column.form for column in sniffed.columns if column.form and column.name in times}
             read_by = {"delimiter": sniffed.delimiter, "decimal": sniffed.decimal, "encoding": sniffed.encoding}
-            tables = {"dataset": FileTable(member=file.name, columns=kinds, times=forms, **read_by)}
+            percent = [column.name for column in sniffed.columns if column.percent and kinds[column.name] == "double"]
+            tables = {"dataset": FileTable(member=file.name, columns=kinds, times=forms, percent=percent, **read_by)}
             source = FolderSource(name="dataset", path=folder, nulls=sniffed.nulls, time_zone="UTC", tables=tables)
             parts = FileReader(source, "", ArtifactStore.open(folder), Path(folder)).parts("dataset", ())
             return pa.concat_tables(part.read().table for part in parts)
         except SourceError as error:
             words = str(error).replace(f"{folder}/", "").rstrip(".")
-            kind = NoRowsError if isinstance(error, NoRowsError) else DeclarationError
+            kind = type(error) if isinstance(error, NoRowsError | MisfitError) else DeclarationError
             raise kind(f"{path}: {words}. Correct the CSV, or what writes it.") from None
 
 
 def _kind(column: SniffedColumn, types: Types) -> ColumnType:
-    """The type of a column: a number whose name speaks of time stays one, and a day of two readings a text."""
-    unsure = column.misfits or column.also or types.get(column.name) == "string"
-    return ColumnType.string if unsure else column.number or column.kind
+    """The type of a column: as declared where the file leaves it open, or has values of other types.
+
+    A number whose name speaks of time stays one, and a day of two readings a text.
+    """
+    declared, looks = types.get(column.name, ""), column.number or column.kind
+    if column.also:
+        return ColumnType.string
+    if declared and (column.misfits or ColumnType.string in (looks, declared)) and (looks, declared) not in _ALIKE:
+        return ColumnType(declared)
+    return ColumnType.string if column.misfits and not declared else looks
 
 
 def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> pa.Table:
@@ -157,5 +166,7 @@ def _typed(table: pa.Table, path: Path, types: Types, written: bool = False) -> 
             column = read.values
         if written and (kind, declared) in _ALIKE and (read := read_as(column, ColumnType(declared))):
             column = column if read.fits is not None else read.values
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
         table = table.set_column(place, field.name, column)
     return table

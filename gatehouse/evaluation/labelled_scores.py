@@ -113,6 +113,12 @@ def require_same_rows(role: str, rows: pa.Table, table: pa.Table, label: str, *c
             )
 
 
+def require_values(column: pa.ChunkedArray, where: str) -> None:
+    """Raise ConfigurationError if a value is null or NaN."""
+    if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():
+        raise ConfigurationError(f"{where}: expected a value in each row, found {missing:,} nulls or NaN.")
+
+
 def _is_key(column: pa.ChunkedArray) -> bool:
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type) or pa.types.is_nested(column.type):
         return False
@@ -137,8 +143,7 @@ def _numbered(column: pa.ChunkedArray, classes: Sequence[str], where: str) -> Ar
 
 def _texts(column: pa.ChunkedArray, where: str) -> list[str]:
     """The name of each value; 1, 1.0 and true are all 1. Raises ConfigurationError if one is missing."""
-    if column.null_count:
-        raise ConfigurationError(f"{where}: expected a value in each row, found {column.null_count:,} nulls.")
+    require_values(column, where)
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif pa.types.is_floating(column.type) and pc.all(pc.equal(pc.round(column), column)).as_py():

@@ -99,7 +99,14 @@ def publish_scores(
     import pyarrow as pa
 
     from gatehouse.data.splitting.publication import publish_rows
-    from gatehouse.evaluation.labelled_scores import column_of, labels_of, named_classes, require_same_rows, scores_of
+    from gatehouse.evaluation.labelled_scores import (
+        column_of,
+        labels_of,
+        named_classes,
+        require_same_rows,
+        require_values,
+        scores_of,
+    )
 
     scored = dict(scored)
     for role, (rows, score) in list(scored.items()):
@@ -123,6 +130,8 @@ def publish_scores(
         kept |= dict.fromkeys(spec.slices, "slices")
     kept |= {column: role for role, column in roles.items()}
     columns = {column: column_of(table, column, where) for column, where in sorted(kept.items()) if column}
+    if group := roles.get("group"):
+        require_values(columns[group], f"group: {group}")
     columns[labelled.label] = pa.array(labels_of(labelled, table, classes))
     decided = any(by_class for role, (_, by_class) in read.items() if role != "baseline")
     scores = pa.table({role: values.tolist() for role, (values, _) in read.items()})

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import SQL_TYPES, require_columns, stage_tables, table_of
+from gatehouse.features.computing.compute import casts, require_columns, stage_tables, table_of
 from gatehouse.features.computing.labels import UNLABELLED, labelled_rows
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import TIME, cast_column, row_of
@@ -67,10 +67,9 @@ def rows_of_file(
         )
     times = cast_column(rows[DECISION_TIME], TIME, row_of(f"{path.name}: {DECISION_TIME}"))
     connection.register("file_rows", rows.set_column(rows.column_names.index(DECISION_TIME), DECISION_TIME, times))
-    casts = [quoted(name) for name in (*keys, DECISION_TIME)]
-    casts += [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in values.items()]
+    columns = ", ".join([*map(quoted, (*keys, DECISION_TIME)), *casts(values)])
     order = ", ".join([DECISION_TIME, *map(quoted, keys)])
-    rows = table_of(connection, f"SELECT {', '.join(casts)} FROM file_rows ORDER BY {order}", path.name)
+    rows = table_of(connection, f"SELECT {columns} FROM file_rows ORDER BY {order}", path.name)
     connection.register("requested", rows)
     if faults := [*_faults(connection, [*keys, DECISION_TIME], as_of)]:
         raise ConfigurationError(f"{path.name}: {' '.join(faults)}")
@@ -116,7 +115,7 @@ def _types(repository: Repository) -> dict[str, str]:
 
 def _columns(repository: Repository) -> str:
     types = _types(repository)
-    columns = [f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in types.items()]
+    columns = casts(types)
     columns.insert(len(repository.label.entities), "__decided AS decision_time")
     return ", ".join(columns)
 

@@ -68,16 +68,6 @@ def test_a_label_is_enough_for_a_table_with_times_and_no_key(folder: Path) -> No
         assert connection.execute(keys).fetchall() == [(400, 400)]
 
 
-@pytest.mark.parametrize(("every", "rule"), [(2, None), (8, "f_beta")])
-def test_a_rare_class_gets_a_threshold_and_many_categories_are_told(folder: Path, every: int, rule: str | None) -> None:
-    lines = (f"{n},{n % 150:03d}x,{n % 7},{'yes' if n % every == 0 else 'no'}\n" for n in range(1200))
-    (folder / "rows.csv").write_text("".join(["n,town,size,bought\n", *lines]))
-    output = _init("rows", "--from", folder / "rows.csv", "--label", "bought", "--positive", "yes").output
-    assert "town (150)" in output and "--without town" in output
-    calibration = check_project(folder / "rows").file.calibration
-    assert (calibration.threshold.rule if calibration else None) == rule
-
-
 def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that is killed leaves no folder, which would exist already the next time."""
     fill = projects._fill
@@ -189,3 +179,18 @@ def test_what_does_not_fit_is_refused_alone_and_nothing_is_left(folder: Path, fl
         raise result.exception
     assert not result.output
     assert not (folder / "visits").exists()
+
+
+def test_rare_labels_many_categories_and_percents_are_met(folder: Path) -> None:
+    lines = (f"{n},{n % 13}.5%,v{n % 150},{'yes' if n % 11 == 0 else 'no'}\n" for n in range(600))
+    (folder / "rare.csv").write_text("id,share,street_id,bought\n" + "".join(lines))
+    output = _init("rare", "--from", "rare.csv", "--label", "bought").output
+    assert "street_id has 150 values" in output and "--without 'street_id'" in output
+    project = check_project(folder / "rare")
+    assert project.file.calibration is not None and project.file.calibration.threshold.rule == "f_beta"
+    assert '"share": "numeric"' in (folder / "rare/features/definitions.py").read_text()
+    with duckdb.connect() as connection:
+        [data] = folder.glob("rare/.gatehouse/store/blobs/**/*.parquet")
+        assert connection.execute(f"SELECT max(share) FROM read_parquet('{data}')").fetchall() == [(0.125,)]
+    _init("even", "--from", _visits(folder), "--label", "bought")
+    assert check_project(folder / "even").file.calibration is None

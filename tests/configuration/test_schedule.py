@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gatehouse.configuration.schedule import require_cron, times_after
+from gatehouse.configuration.schedule import Schedule, require_cron, times_after
 
 NEXT = [
     ("2012-07-09 14:45:00", "0 0/15 * * * *", "2012-07-09 15:00:00"),
@@ -56,3 +56,22 @@ def test_clocks_that_change_skip_and_repeat_no_hour() -> None:
     night = datetime(2026, 3, 28, 23, 30, tzinfo=UTC).astimezone(berlin)
     following = times_after("@hourly", night)
     assert [next(following).astimezone(UTC).hour for _ in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "times"),
+    [
+        ("0 30 2 * * *", "Europe/Berlin", ["2026-03-29 02:30:00", "2026-10-25 02:30:00"]),
+        ("0 0 3 * * *", "Europe/Berlin", []),
+        ("0 0 2 * * *", "Europe/Berlin", ["2026-03-29 02:00:00", "2026-10-25 02:00:00"]),
+        ("0 30 2 * * MON", "Europe/Berlin", []),
+        ("0 30 * * * *", "Europe/Berlin", []),
+        ("0 30 2 * * *", "UTC", []),
+        ("@daily", "America/Havana", ["2026-03-08 00:00:00", "2026-11-01 00:00:00"]),
+        ("0 45 1 * * *", "Australia/Lord_Howe", ["2026-04-05 01:45:00"]),
+    ],
+)
+def test_times_that_clocks_skip_or_show_twice_are_said(cron: str, zone: str, times: list[str]) -> None:
+    said = list(Schedule(cron=cron, time_zone=zone).changing_clocks(datetime(2026, 1, 1, 0, 10, tzinfo=UTC)))
+    assert [line.split(" at ")[1].split(" in ")[0] for line in said] == times
+    assert all(("skip" in line) == ("-03-" in line) for line in said)

@@ -62,6 +62,18 @@ def test_what_breaks_the_contract_is_a_verdict_in_every_format(tmp_path: Path) -
     assert "Validation against the contract" in text(failed.report.path)
 
 
+def test_a_value_of_another_type_in_a_csv_is_a_verdict_that_names_its_row(tmp_path: Path) -> None:
+    contract = {"columns": {"shop": {"type": "int64"}, "amount": {"type": "double"}}}
+    for odd, verdict in (("7.5", "pass"), ("many", "fail")):
+        lines = ["shop,amount", *(f"{row},{odd if row == 30 else row}" for row in range(50))]
+        (tmp_path / "csv").write_text("\n".join(lines))
+        judged = call(validate, tmp_path, data=dsl.Dataset(uri=str(tmp_path / "csv")), contract=contract)
+        assert judged.verdict == verdict
+    [reason] = judged.reasons
+    assert "line 32, column amount" in reason and "'many'" in reason
+    assert "many" in text(judged.report.path)
+
+
 def test_rules_on_drift_compare_with_an_earlier_table_or_its_validation(tmp_path: Path, store: ArtifactStore) -> None:
     before = ORDERS.set_column(2, "amount", pa.array(RANDOM.normal(40, 3, ROWS)))
     inputs = {"contract": {**CONTRACT, "freshness": None}, "store": store.address}
@@ -206,7 +218,7 @@ def test_parts_that_leak_are_a_verdict_and_not_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="both"):
         call(split, tmp_path, data=ORDERS, label="paid", spec=folds, spec_file=leaked.report)
     for roles, words in (
-        ({"label": "none"}, "none is missing"),
+        ({"label": "piad"}, r"piad is missing.*paid.*shop, at, amount, paid, kind"),
         ({"label": "paid", "event_time": "amount"}, "amount is double"),
         ({"label": "paid", "features": ["paid"]}, "feature and label"),
         ({"label": "paid", "features": ["at"]}, "at is timestamp"),

@@ -55,6 +55,12 @@ def test_a_table_is_the_same_in_every_format(tmp_path: Path, write: Callable[[Pa
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_nan_is_a_null(tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"v": pa.array([1.5, float("nan"), None], kind)}), tmp_path / "dataset")
+    assert read_dataset(tmp_path / "dataset")["v"].to_pylist() == [1.5, None, None]
+
+
 def test_text_is_read_as_declared_and_never_guessed(tmp_path: Path) -> None:
     rows = [*range(99), "many"]
     (tmp_path / "data").write_text("n,day,m\n" + "".join(f"{row},01/02/2020,1\n" for row in rows))

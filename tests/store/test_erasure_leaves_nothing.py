@@ -40,7 +40,7 @@ def _taken(store: ArtifactStore, folder: Path, rows: int) -> SnapshotResult:
     columns = {"id": "int64", "at": "timestamp", "name": "string"}
     table = {"member": "people.csv", "columns": columns, "event_time": "at"}
     table |= {"on_invalid": "reject", "reject_limit": 0.5}
-    source = {"name": "small", "kind": "files", "path": str(folder), "block_bytes": 1024, "tables": {"people": table}}
+    source = {"name": "small", "kind": "files", "path": str(folder), "rows_per_part": 30, "tables": {"people": table}}
     return snapshot(SnapshotRequest(source=parse_source(source)), store)
 
 

@@ -87,6 +87,10 @@ def _delivery(delivery: TableDelivery) -> Iterator[Finding]:
     if retyped:
         message = f"retyped_column: {retyped}. Correct the delivery, or accept retyped columns."
         yield Finding("retyped_column", message)
+    nan = sum((Counter(part.nan) for part in delivery.parts), Counter[str]())
+    if listed := ", ".join(f"{name} ({count:,})" for name, count in sorted(nan.items())):
+        message = f"nan: NaN is read as a missing value in {listed}. Accept it, or list the column in keeps_nan."
+        yield Finding("nan", message)
     counts = Counter(part.digest for part in delivery.parts if part.blob)
     if twice := [part for part in delivery.parts if part.blob and counts[part.digest] > 1]:
         copies, times = f"{twice[0].rows:,}", counts[twice[0].digest]

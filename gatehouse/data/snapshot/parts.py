@@ -56,7 +56,8 @@ class Stored:
 
     The fingerprint identifies its content before it is read, and is empty if the source cannot tell; `position` is
     where the source goes on after it. `first` and `last` are event times, ISO 8601 in UTC. `reason` says why the first
-    row was rejected, without its value: no erasure reaches a record. `columns` are those of the source.
+    row was rejected, without its value: no erasure reaches a record. `columns` are those of the source. `nan` counts
+    values that are NaN and were read as missing, by column.
     """
 
     fingerprint: str = ""
@@ -69,6 +70,7 @@ class Stored:
     rejected: Blob | None = None
     reason: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    nan: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -133,7 +135,11 @@ def store_parts(
 
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:
     raw: Raw = part.read()
-    table = raw.table
+    table, nan = raw.table, dict[str, int]()
+    for place, column in enumerate(table.column_names):
+        if spec.takes_nan_for_missing(column) and pc.any(missing := pc.is_nan(table[column])).as_py():
+            nan[column] = pc.sum(missing).as_py()
+            table = table.set_column(place, table.field(place), pc.if_else(missing, None, table[column]))
     if window and spec.event_time:
         times = table[spec.event_time]
         start, end = (pa.scalar(bound, times.type) for bound in window)
@@ -151,6 +157,7 @@ def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None
         rejected=_blob(rejected, store, REPEATED) if rejected is not None else None,
         reason=str(Reject(**rejected.slice(0, 1).to_pylist()[0])._replace(observed="")) if rejected is not None else "",
         columns=dict(raw.columns or {}),
+        nan=nan,
     )
 
 

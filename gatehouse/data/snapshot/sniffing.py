@@ -39,8 +39,12 @@ _HEAD = 200
 _LIKE_A_DAY = r"^(?:\d{1,4}|[A-Za-z]{3,9})[-./ ](?:\d{1,2}|[A-Za-z]{3}),?[-./ ]\d"
 _PADDED = r"^[ \t]*[+-]?0\d+[ \t]*$"
 _LONG = r"^[ \t]*[+-]?0*[1-9]\d{15,}[ \t]*$"
+_CODE = r"^[ \t]*\d+E\d+[ \t]*$"
+"""A number with an exponent as no program writes it, but as codes are: 1E3."""
+_FRACTION = r"[.,](?P<digits>\d+)[ \t]*$"
 _DAYS = ("%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d", "%d-%m-%Y", "%b %d %Y", "%d %b %Y", "%d-%b-%Y", "%B %d, %Y")
-_FORMATS = (*(f"{day}{clock}" for day in _DAYS for clock in ("", " %H:%M", " %H:%M:%S")), "%m/%d/%y")
+_DAYS_OF_SHORT_YEARS = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%m-%y")
+_FORMATS = tuple(f"{day}{clock}" for day in _DAYS + _DAYS_OF_SHORT_YEARS for clock in ("", " %H:%M", " %H:%M:%S"))
 _THOUSANDS = {sign: rf"^[+-]?[1-9]\d{{0,2}}(?:[{sign}]\d{{3}})+$" for sign in ".,"}
 _TIME_WORD = re.compile("times?|dates?|datetime|timestamp|when|epoch|created|updated|at|ts")
 _NO_TIMES = {"id", "ids", "by"}
@@ -55,6 +59,7 @@ class SniffedColumn:
 
     Attributes:
         form: How it writes times, as `times` of a table has it.
+        percent: Whether its numbers have a percent sign.
         naive: Whether its times state no zone.
         misfits: Values of another type; their rows would be rejected, or they make the column a text.
         almost: The type that most values of a text column have.
@@ -68,6 +73,7 @@ class SniffedColumn:
     kind: ColumnType
     form: str = ""
     decimal: str = "."
+    percent: bool = False
     naive: bool = False
     missing: int = 0
     misfits: int = 0
@@ -86,18 +92,20 @@ class _Candidate:
     kind: ColumnType
     form: str = ""
     decimal: str = "."
+    percent: bool = False
     zone: str = ""
 
     def misfits(self, cells: pa.Array) -> pa.Array:
-        read = read_texts(cells, self.kind, decimal=self.decimal, zone=self.zone, form=self.form)
+        read = read_texts(cells, self.kind, decimal=self.decimal, percent=self.percent, zone=self.zone, form=self.form)
         return cells.slice(0, 0) if read.fits is None else cells.filter(pc.invert(read.fits))
 
 
+_NUMBERS = ((",", False), (".", True), (",", True))
 _CANDIDATES = (
     _Candidate(ColumnType.int64),
     _Candidate(ColumnType.bool),
     _Candidate(ColumnType.double),
-    _Candidate(ColumnType.double, decimal=","),
+    *(_Candidate(ColumnType.double, decimal=decimal, percent=percent) for decimal, percent in _NUMBERS),
     _Candidate(ColumnType.timestamp),
     *(_Candidate(ColumnType.timestamp, form, zone="UTC") for form in ("", *_FORMATS)),
 )
@@ -115,7 +123,9 @@ class TextColumn:
         self._signed = {".": False, ",": False}
         self._misfits = dict.fromkeys(_CANDIDATES, 0)
         """Ways to read the column that are still possible, with how many values do not fit."""
-        self._rows = self._padded = self._long = 0
+        self._rows = self._padded = self._long = self._codes = 0
+        self._decimals: set[int] = set()
+        self._trailing_zero = False
         self._low, self._high = float("inf"), float("-inf")
 
     def look(self, cells: pa.Array, marks: pa.Array) -> None:
@@ -141,6 +151,10 @@ class TextColumn:
         if any(candidate.kind is not ColumnType.timestamp for candidate in self._misfits):
             self._padded += _matching(texts, _PADDED)
             self._long += _matching(texts, _LONG)
+            self._codes += _matching(texts, _CODE)
+            digits = pc.struct_field(pc.extract_regex(texts, _FRACTION), "digits")
+            self._decimals |= set(pc.unique(pc.binary_length(digits).drop_null()).to_pylist())
+            self._trailing_zero |= _matching(digits, r".0$") > 0
             span = pc.min_max(read_texts(data, ColumnType.double).values).as_py()
             if span["min"] is not None:
                 self._low, self._high = min(self._low, span["min"]), max(self._high, span["max"])
@@ -162,10 +176,15 @@ class TextColumn:
             return replace(text, why_text=f"{self._padded:,} of its numbers begin with 0, which a number would lose")
         if chosen.kind is ColumnType.double and self._long:
             return replace(text, why_text=f"{self._long:,} of its numbers have over 15 digits, which a double loses")
+        if chosen.kind is ColumnType.double and self._codes:
+            return replace(text, why_text=f"{self._codes:,} of its numbers are written as codes are, such as 1E3")
+        if chosen.kind is ColumnType.double and self._trailing_zero and len(self._decimals) > 1:
+            why = "some of its numbers end in a zero, as 1.10 beside 1.1, which a number would lose"
+            return replace(text, why_text=why)
         text = replace(text, misfits=fewest)
         if fewest > max(1, _MOST_MISFITS * self._rows):
             return replace(text, almost=str(chosen.kind))
-        column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal)
+        column = replace(text, kind=chosen.kind, form=chosen.form, decimal=chosen.decimal, percent=chosen.percent)
         if chosen.kind is ColumnType.timestamp:
             also = next((other.form for other in best[1:] if chosen.form and other.form), "")
             return replace(column, naive=bool(chosen.zone), also=also)
@@ -311,6 +330,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         schema = pq.read_schema(path)
         _require_different(schema.names, path)
         with connect() as connection:
+            connection.execute("SET disabled_optimizers = 'statistics_propagation'")  # Parquet's know no NaN.
             connection.read_parquet(str(path)).create_view("cells")
             rows, distinct = connection.execute(
                 "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
@@ -320,7 +340,8 @@ def _sniff_parquet(path: Path) -> Sniffed:
                 column = typed_column(field.name, field.type)
                 cell = quoted(field.name)
                 span = f"min({cell}), max({cell})" if pa.types.is_integer(field.type) else "NULL, NULL"
-                query = f"SELECT count(*) - count({cell}), {span} FROM cells"
+                value = f"nullif({cell}, 'NaN')" if pa.types.is_floating(field.type) else cell
+                query = f"SELECT count(*) - count({value}), {span} FROM cells"
                 missing, low, high = connection.execute(query).fetchall()[0]
                 column = column if low is None else with_epoch(column, low, high)
                 columns.append(replace(column, missing=missing))
@@ -483,6 +504,8 @@ def source_of(sniffed: Sniffed, path: Path, name: str, delivered: str) -> dict[s
         table |= {"columns": {time: "timestamp", **columns}, "event_time": time, "delivered": delivered}
     defaults = {"delimiter": "," if sniffed.delimiter else "", "decimal": ".", "encoding": "utf-8"}
     table |= {key: value for key, default in defaults.items() if (value := getattr(sniffed, key)) != default}
+    if percent := [column.name for column in sniffed.kept if column.percent]:
+        table["percent"] = percent
     if times := {column.name: column.form for column in sniffed.kept if column.form}:
         table["times"] = times
     if len(sniffed.kept) < len(sniffed.columns):

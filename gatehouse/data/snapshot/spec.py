@@ -52,6 +52,7 @@ class Guards(Spec):
     )
     stale: Policy = Field("fail", description="The newest row is older than `stale_after`.")
     future: Policy = Field("warn", description="The newest row is of more than a day after the machine's clock.")
+    nan: Policy = Field("warn", description="A number is NaN, which is read as a missing value.")
     rewrite: Policy = Field(
         "fail", description="Rows of the earlier snapshot changed or vanished; a reason as `backfill` lets it pass."
     )
@@ -85,6 +86,9 @@ class TableSpec(Spec):
         (),
         description="Columns whose values are never shown; compiling adds those that the contract marks as sensitive.",
     )
+    keeps_nan: Unordered = Field(
+        (), description="Double columns in which NaN is a value; in all others it is a missing value."
+    )
     guards: Guards = Guards()
     shards: int = Field(
         0, ge=0, description="Number of shards: row ranges of equal size over the files; 0 for one per 1,048,576 rows."
@@ -97,10 +101,16 @@ class TableSpec(Spec):
         unknown = [column for column in self.order_by if column not in self.columns]
         if unknown:
             raise ValueError(f"order_by: expected declared columns, found {', '.join(unknown)}")
+        if others := [column for column in self.keeps_nan if self.columns.get(column) is not ColumnType.double]:
+            raise ValueError(f"keeps_nan: expected columns declared as double, found {', '.join(others)}")
         for column in self.times:
             if self.columns.get(column) is not ColumnType.timestamp:
                 raise ValueError(f"times: expected columns declared as timestamp, found {column!r}")
         return self
+
+    def takes_nan_for_missing(self, column: str) -> bool:
+        """Whether NaN in a column is a missing value."""
+        return self.columns[column] is ColumnType.double and column not in self.keeps_nan
 
     @field_validator("times")
     @classmethod

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from gatehouse.data.snapshot.spec import EPOCHS, ColumnType, TableSpec
 from gatehouse.data.sources.base import Raw
-from gatehouse.errors import DeclarationError
+from gatehouse.errors import DeclarationError, MisfitError
 from gatehouse.store.database import connect
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -36,6 +36,7 @@ _TRUE, _FALSE = ("1", "true", "True", "TRUE"), ("0", "false", "False", "FALSE")
 _WHOLE = r"^-?0*\d{1,19}$"
 _HEXADECIMAL = r"^[ \t]*0[xX]"
 _NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
+_PERCENT = r"^[ \t]*[+-]?\d*[.,]?\d+[ \t]*%[ \t]*$"
 _NOT_FINITE = r"(?i)^[+-]?(?:inf(?:inity)?|nan(?:\([0-9a-z_]*\))?)$"
 _DATE = r"\d{4}-\d{2}-\d{2}"
 _CLOCK = r"(?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)?"
@@ -72,10 +73,13 @@ def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: p
     return Read(pa.concat_arrays([half.values for half in halves]), pa.concat_arrays(fits))
 
 
-def read_texts(cells: pa.Array, kind: ColumnType, *, decimal: str = ".", zone: str = "", form: str = "") -> Read:
+def read_texts(
+    cells: pa.Array, kind: ColumnType, *, decimal: str = ".", percent: bool = False, zone: str = "", form: str = ""
+) -> Read:
     """Cast the cells of a CSV: texts as bytes, shape (rows,), null where a text stands for a missing value.
 
     Without a `zone` times that state none do not fit. `form` says how times are written, as `times` of a table has it.
+    With `percent` numbers have a percent sign.
     """
     texts = cells.view(pa.string())
     if kind is ColumnType.string:
@@ -87,7 +91,7 @@ def read_texts(cells: pa.Array, kind: ColumnType, *, decimal: str = ".", zone: s
     if kind is ColumnType.int64:
         return _read_whole_numbers(texts)
     if kind is ColumnType.double:
-        return _read_doubles(texts, decimal)
+        return _read_doubles(texts, decimal, percent)
     read = read_times(texts, zone, form)
     assert read is not None  # texts may always be times
     return read
@@ -106,11 +110,14 @@ def _read_whole_numbers(texts: pa.Array) -> Read:
     return Read(values, mask_of(texts, values.is_valid()))
 
 
-def _read_doubles(texts: pa.Array, decimal: str) -> Read:
+def _read_doubles(texts: pa.Array, decimal: str, percent: bool) -> Read:
     numbers = texts
+    if percent:
+        signed = pc.match_substring_regex(texts, _PERCENT)
+        numbers = pc.replace_substring_regex(_only(texts, signed), r"[ \t]*%[ \t]*$", "e-2")
     if decimal != ".":
-        pointed = pc.match_substring(texts, ".")
-        numbers = pc.replace_substring(_only(texts, pc.invert(pointed)), decimal, ".")
+        pointed = pc.match_substring(numbers, ".")
+        numbers = pc.replace_substring(_only(numbers, pc.invert(pointed)), decimal, ".")
     try:
         values = _cast_in_pieces(numbers, pa.float64())
     except pa.ArrowInvalid:
@@ -272,6 +279,8 @@ def read_as(array: pa.Array, kind: ColumnType, zone: str = "", form: str = "") -
             return pc.cast(pc.replace_substring_regex(piece, r"\.0+$", ""), pa.int64())
         if kind is ColumnType.string and pa.types.is_timestamp(source) and source.tz:
             piece = pc.cast(piece, pa.timestamp(source.unit, "UTC"))
+        if kind is ColumnType.double and pa.types.is_decimal(source):
+            piece = pc.cast(piece, pa.string())  # Arrow's own cast gives a double beside the nearest one.
         values = pc.cast(piece, TYPES[kind])
         if kind is ColumnType.string:
             values.validate(full=True)
@@ -340,11 +349,11 @@ def rejected_table(rejects: Iterable[Reject]) -> pa.Table | None:
     return pa.table([pa.array(column, pa.string()) for column in columns], schema=SCHEMA) if columns else None
 
 
-def reason_of(kind: ColumnType, time_zone: str = "", form: str = "", decimal: str = "") -> str:
+def reason_of(kind: ColumnType, time_zone: str = "", form: str = "", decimal: str = "", percent: bool = False) -> str:
     """Why a value is rejected: what its column expects."""
     words = "text in UTF-8" if kind is ColumnType.string else str(kind)
     if decimal:
-        words += f" with the decimal sign {decimal!r}"
+        words += f" with the decimal sign {decimal!r}{' and a percent sign' * percent}"
     if form in EPOCHS:
         words = f"{form} since 1970"
     elif form:
@@ -414,7 +423,7 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Ro
     """Cast a part to the declared columns, in the declared order. Undeclared columns are left out, absent ones null.
 
     `place` names a row for messages: from its piece, its number there, and its number within the part. By `on_invalid`,
-    a row that does not fit is rejected, or raises DeclarationError.
+    a row that does not fit is rejected, or raises MisfitError.
     """
     tables = [schema_of(spec.columns).empty_table()]
     rejects: list[Reject] = []
@@ -447,13 +456,13 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Ro
     return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejects))
 
 
-def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec, time_zone: str) -> DeclarationError:
+def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec, time_zone: str) -> MisfitError:
     kind, form = spec.columns[reject.column], spec.times.get(reject.column, "")
     if read_as(pa.array([], delivered), kind, time_zone, form) is not None:
-        return DeclarationError(
+        return MisfitError(
             f"Table {table}, {reject}. Correct the row, or declare on_invalid: reject to set such rows aside."
         )
-    return DeclarationError(
+    return MisfitError(
         f"Table {table}, {reject.place}, column {reject.column}: {reject.reason} (declared as {kind}), found the type "
         f"{delivered}. Declare the column's own type, or convert it in the query."
     )

@@ -1,9 +1,10 @@
-"""Reads files as a source: text in blocks of bytes, typed files in runs of rows, each as one part.
+"""Reads files as a source, each as parts of a fixed number of rows.
 
-A plain text on this machine has a digest for each block, so only what was appended is read again. Any other file has
-one identity as a whole: packed, typed, or elsewhere.
+A file has one identity: the checksum that its store has of it, or a digest of its bytes. If it is that of the earlier
+snapshot, the file is not read again.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,27 +12,25 @@ from dataclasses import replace
 from datetime import UTC
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from gatehouse.data.sources.base import EarlierPart, Part, Raw
-from gatehouse.data.sources.blocks import Block, Cut, blocks, unquoted_cuts
+from gatehouse.data.sources.blocks import blocks
 from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
 from gatehouse.data.sources.declared import TIME, check_columns, declare, schema_of
 from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
 from gatehouse.data.sources.json_rows import JsonRows
 from gatehouse.data.sources.raw_file import RawFile, archive_members, find_files
-from gatehouse.data.sources.row_runs import ROWS_PER_PART, row_runs, sorted_parts
+from gatehouse.data.sources.row_runs import regrouped, row_batches, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
-from gatehouse.store.canonical import digest_of
 from gatehouse.store.store import ArtifactStore
 
+WINDOW = 8 * 2**20
+"""Bytes of text that are parsed together; they make no difference to the result."""
+_LONGEST_ROW = 64 * 2**20
 _AHEAD = 2
-LONGEST_ROW = 64 * 2**20
-_In = TypeVar("_In")
-_Out = TypeVar("_Out")
 
 
 class FileReader:
@@ -43,7 +42,6 @@ class FileReader:
         self._store = store
         self._workspace = workspace
         self._listed: dict[str, list[RawFile]] = {}
-        self._cuts: dict[str, list[Cut]] = {}
         self._identities: dict[str, str] = {}
 
     def state(self) -> Mapping[str, Any]:
@@ -51,25 +49,21 @@ class FileReader:
         if isinstance(self._spec, SdistSource) and not self._folder():
             pinned = f"sha256:{self._spec.sha256}"
             return {name: {"archive": pinned, "member": table.member} for name, table in self._spec.tables.items()}
-        state: dict[str, dict[str, Any]] = {table: {"files": []} for table in self._spec.tables}
-        for table, file in ((name, file) for name in state for file in self._files(name)):
-            facts: dict[str, Any] = {"name": file.name}
-            if file.plain and file.suffix not in TYPED:
-                cuts = self._cuts_of(table, file)
-                facts |= {"bytes": cuts[-1].stop if cuts else 0, "blocks": digest_of([cut.fingerprint for cut in cuts])}
-            else:
-                facts |= {"bytes": file.size(), "identity": self._identity(file)}
-            state[table]["files"].append(facts)
-        return state
+
+        def facts(file: RawFile) -> dict[str, Any]:
+            return {"name": file.name, "bytes": file.size(), "identity": self._identity(file)}
+
+        return {table: {"files": list(map(facts, self._files(table)))} for table in self._spec.tables}
 
     def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...]) -> Iterator[Part]:
-        """The blocks and runs of a table's files, in order."""
+        """The parts of a table's files, in order."""
         spec = self._spec.tables[table]
         in_files = spec.in_files()
         parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, earlier_parts))
         if spec.delivered:
             parts = (replace(part, read=partial(_delivered, part.read, spec)) for part in parts)
-        yield from sorted_parts(parts, spec, self._workspace, ROWS_PER_PART) if spec.sort_on_ingest else parts
+        rows = self._spec.rows_per_part
+        yield from sorted_parts(parts, spec, self._workspace, rows) if spec.sort_on_ingest else parts
 
     def _folder(self) -> str:
         if isinstance(self._spec, FolderSource):
@@ -98,53 +92,8 @@ class FileReader:
             self._identities[file.path] = file.identity()
         return self._identities[file.path]
 
-    def _cuts_of(self, table: str, file: RawFile) -> list[Cut]:
-        if file.path not in self._cuts:
-            size = self._spec.block_bytes
-            with ThreadPoolExecutor(_AHEAD, thread_name_prefix="look") as pool:
-                cuts = unquoted_cuts(file, size, pool, quotes=file.suffix not in JSON_LINES)
-                if cuts is None:
-                    starts = iter(range(0, file.size(), size))
-                    windows = _few_at_once(pool, lambda start: file.read(start, start + size), starts)
-                    cuts = list(_few_at_once(pool, Block.cut, self._blocks(table, file, windows)))
-                self._cuts[file.path] = cuts
-        return self._cuts[file.path]
-
-    def _blocks(self, table: str, file: RawFile, windows: Iterator[bytes]) -> Iterator[Block]:
-        name = f"Table {table}: {file.name}"
-        longest = max(LONGEST_ROW, 4 * self._spec.block_bytes)
-        delimiter = self._spec.tables[table].delimiter.encode()
-        return blocks(windows, quotes=file.suffix not in JSON_LINES, longest=longest, name=name, delimiter=delimiter)
-
     def _file_parts(self, table: str, spec: FileTable, file: RawFile, parts: Iterable[EarlierPart]) -> Iterator[Part]:
-        if not file.plain or file.suffix in TYPED:
-            yield from self._whole_parts(table, spec, file, parts)
-            return
-        cuts = self._cuts_of(table, file)
-        rows = self._rows(table, spec, file, file.read(0, cuts[0].stop) if cuts else b"")
-        columns = digest_of(rows.header) if isinstance(rows, CsvRows) else ""
-        for cut in cuts:
-            read = partial(self._read_cut, table, file, rows, cut)
-            yield Part(f"{cut.fingerprint}{columns[:16]}{'^' if not cut.start else ''}", read, {"file": file.name})
-
-    def _read_cut(self, table: str, file: RawFile, rows: CsvRows | JsonRows, cut: Cut) -> Raw:
-        data = file.read(cut.start, cut.stop)
-        if xxhash.xxh3_128_hexdigest(data) != cut.fingerprint:
-            raise _changed(table, file)
-
-        def lines_before() -> int:
-            step = 2**24
-            return lines_in(file.read(start, min(cut.start, start + step)) for start in range(0, cut.start, step))
-
-        return _read_block(rows, data, cut.start == 0, lines_before)
-
-    def _rows(self, table: str, spec: FileTable, file: RawFile, beginning: bytes) -> CsvRows | JsonRows:
-        if file.suffix in JSON_LINES:
-            return JsonRows(table, file.name, spec, self._spec.time_zone)
-        return CsvRows.open(table, file.name, spec, self._spec, beginning)
-
-    def _whole_parts(self, table: str, spec: FileTable, file: RawFile, parts: Iterable[EarlierPart]) -> Iterator[Part]:
-        """Parts of a file with one identity, each with its rows; if all are known, the file is not opened."""
+        """Parts of a file, each with its rows; if all are known, the file is not opened."""
         identity = self._identity(file)
         earlier = {int(part.position["part"]): part for part in parts if part.position.get("identity") == identity}
         if earlier and sorted(earlier) == list(range(len(earlier))) and earlier[len(earlier) - 1].position["last"]:
@@ -174,19 +123,32 @@ class FileReader:
             raise _changed(table, file)
 
     def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        if file.suffix in TYPED:
-            for index, run in enumerate(row_runs(table, file)):
-                yield partial(_read_run, table, spec, file, run, index * ROWS_PER_PART, self._spec.time_zone)
-            return
-        rows = None
-        lines = 0
-        for block in self._blocks(table, file, file.windows(self._spec.block_bytes, table)):
-            data = b"".join(block.pieces)
-            rows = rows or self._rows(table, spec, file, data)
-            yield partial(_read_block, rows, data, block.start == 0, partial(int, lines))
-            lines += lines_in((data,))
-        if rows is None:
-            self._rows(table, spec, file, b"")
+        typed = file.suffix in TYPED
+        tasks = self._casts(table, spec, file) if typed else self._parses(table, spec, file)
+        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="read") as pool:
+            for raw in regrouped(_in_order(pool, tasks), self._spec.rows_per_part):
+                yield partial(_same, raw)
+
+    def _casts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
+        """What reads each batch of a typed file."""
+        before = 0
+        for batch in row_batches(table, file):
+            yield partial(_read_batch, table, spec, file, batch, before, self._spec.time_zone)
+            before += batch.num_rows
+
+    def _parses(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
+        """What reads each block of a text."""
+        is_csv, delimiter, lines = file.suffix not in JSON_LINES, spec.delimiter.encode(), 0
+        windows, name = file.windows(WINDOW, table), f"Table {table}: {file.name}"
+        texts = blocks(windows, quotes=is_csv, longest=_LONGEST_ROW, name=name, delimiter=delimiter)
+        rows: CsvRows | JsonRows = JsonRows(table, file.name, spec, self._spec.time_zone)
+        if is_csv:
+            first = next(texts, b"")
+            rows, end = CsvRows.open(table, file.name, spec, self._spec, first), header_end(first, delimiter)
+            lines, texts = lines_in(first[:end]), itertools.chain([first[end:]], texts)
+        for text in texts:
+            yield partial(rows.read, text, lines)
+            lines += lines_in(text)
 
 
 def _changed(table: str, file: RawFile) -> SourceError:
@@ -195,22 +157,19 @@ def _changed(table: str, file: RawFile) -> SourceError:
     )
 
 
-def _few_at_once(pool: ThreadPoolExecutor, function: Callable[[_In], _Out], over: Iterator[_In]) -> Iterator[_Out]:
-    """As `map`, with so few under way that memory stays bounded."""
-    waiting: deque[Future[_Out]] = deque()
-    for item in over:
-        waiting.append(pool.submit(function, item))
+def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[Callable[[], Raw]]) -> Iterator[Raw]:
+    """The results in order, with so few tasks under way that memory stays bounded."""
+    waiting: deque[Future[Raw]] = deque()
+    for task in tasks:
+        waiting.append(pool.submit(task))
         if len(waiting) > _AHEAD:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _read_block(rows: CsvRows | JsonRows, data: bytes, first: bool, lines_before: Callable[[], int]) -> Raw:
-    if isinstance(rows, JsonRows) or not first:
-        return rows.read(data, lines_before)
-    end = header_end(data, rows.spec.delimiter.encode())
-    return rows.read(data[end:], lambda: lines_in((data[:end],)))
+def _same(raw: Raw) -> Raw:
+    return raw
 
 
 def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
@@ -222,12 +181,12 @@ def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
     return replace(raw, table=table, columns=raw.columns and {**raw.columns, spec.event_time: str(TIME)})
 
 
-def _read_run(table: str, spec: FileTable, file: RawFile, run: pa.Table, before: int, time_zone: str) -> Raw:
-    delivered = {field.name: str(field.type) for field in run.schema}
+def _read_batch(table: str, spec: FileTable, file: RawFile, batch: pa.Table, before: int, time_zone: str) -> Raw:
+    delivered = {field.name: str(field.type) for field in batch.schema}
     check_columns(table, list(delivered), spec)
 
     def place(_piece: pa.Table, _row: int, index: int) -> str:
         return f"{file.name}, row {before + index + 1}"
 
-    raw = declare((run,), spec, name=table, place=place, time_zone=time_zone)
+    raw = declare((batch,), spec, name=table, place=place, time_zone=time_zone)
     return replace(raw, columns=delivered)

@@ -6,11 +6,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from gatehouse.data.snapshot.spec import SourceBase, TableSpec
+from gatehouse.data.snapshot.spec import ColumnType, SourceBase, TableSpec
 from gatehouse.data.sources.base import Url
 from gatehouse.store.identity import Unordered, operational
 
-MEBIBYTE = 2**20
 PACKED = (".gz", ".zip")
 CSV = (".csv", ".tsv", ".txt")
 JSON_LINES = (".jsonl", ".ndjson")
@@ -29,6 +28,9 @@ class FileTable(TableSpec):
         ",", pattern=r"^[ -~\t]$", description='Between the cells of a CSV: one character, e.g. ";", "|" or "\\t".'
     )
     decimal: Literal[".", ","] = Field(".", description="Decimal sign of numbers in a CSV.")
+    percent: Unordered = Field(
+        (), description="Double columns of a CSV whose numbers have a percent sign: 12% is 0.12."
+    )
     encoding: str = Field("utf-8", description="Of a CSV or of JSON lines, e.g. cp1252, latin-1 or utf-16.")
 
     delivered: datetime | None = Field(
@@ -42,6 +44,8 @@ class FileTable(TableSpec):
             raise ValueError("delivered: expected event_time to name its column, and times not to list it")
         if self.delimiter in ('"', self.decimal) or self.delimiter.isalnum():
             raise ValueError(f"delimiter: expected no quote, letter, digit or decimal sign, found {self.delimiter!r}")
+        if others := [column for column in self.percent if self.columns.get(column) is not ColumnType.double]:
+            raise ValueError(f"percent: expected columns declared as double, found {', '.join(others)}")
         if self.order_by and not self.sort_on_ingest:
             raise ValueError("order_by: rows of files stand in the files' order; to have another, add sort_on_ingest")
         return self
@@ -67,13 +71,7 @@ class FilesBase(SourceBase):
     """The fields of folders and archives."""
 
     nulls: Unordered = Field(("", "NA"), description="Texts that stand for a missing value in CSV.")
-    block_bytes: int = Field(
-        16 * MEBIBYTE,
-        ge=1024,
-        le=256 * MEBIBYTE,
-        description="CSV and JSON lines are cut about every so many bytes, at the end of a row; each thread "
-        "holds one block in memory.",
-    )
+    rows_per_part: int = Field(131_072, ge=1, description="Rows that are stored as one part.")
     tables: dict[str, FileTable] = Field(min_length=1, description="The raw tables, by name.")
 
 

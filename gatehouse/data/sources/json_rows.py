@@ -1,7 +1,6 @@
 """Reads JSON lines into typed rows, one object a row."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from gatehouse.data.sources.declared import (
     shown_misfit,
 )
 from gatehouse.data.sources.files import FileTable
-from gatehouse.errors import DeclarationError
+from gatehouse.errors import MisfitError
 
 _JSON_KINDS = {bool: "bool", int: "number", float: "number", list: "list", dict: "object", type(None): "null"}
 _KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean", type(None): "null"}
@@ -44,21 +43,21 @@ class JsonRows:
     spec: FileTable
     time_zone: str = ""
 
-    def read(self, block: bytes, lines_before: Callable[[], int]) -> Raw:
-        """The rows of a block. `lines_before` is called only if a row does not fit.
+    def read(self, block: bytes, lines_before: int) -> Raw:
+        """The rows of a block, after so many lines of the file.
 
-        Raises DeclarationError naming the first line that does not fit, unless the declaration sets such rows aside; or
-        if the keys are not those declared.
+        Raises MisfitError naming the first line that does not fit, unless the declaration sets such rows aside, and
+        DeclarationError if the keys are not those declared.
         """
 
         def place(number: int) -> str:
-            return f"{self.file}, line {lines_before() + number}"
+            return f"{self.file}, line {lines_before + number}"
 
         values: dict[str, list[Any]] = {column: [] for column in self.spec.columns}
         delivered: dict[str, str] = {}
         numbers: list[int] = []
-        rejects: list[tuple[int, Reject]] = []
-        for number, line in enumerate(block.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        rejects: list[Reject] = []
+        for number, line in enumerate(block.split(b"\n"), 1):
             if not line.strip():
                 continue
             try:
@@ -71,12 +70,12 @@ class JsonRows:
             except _DoesNotFit as misfit:
                 reject = Reject(place(number), misfit.column, misfit.reason, misfit.observed)
                 if self.spec.on_invalid == "fail":
-                    raise DeclarationError(
+                    raise MisfitError(
                         f"Table {self.name}: {reject}. Correct the row, or declare on_invalid: reject to set such rows "
                         "aside."
                     ) from None
                 shown = HIDDEN if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
-                rejects.append((number, reject._replace(raw=shown)))
+                rejects.append(reject._replace(raw=shown))
                 continue
             numbers.append(number)
             for column, value in row.items():
@@ -85,20 +84,14 @@ class JsonRows:
             column: pa.string() if kind is ColumnType.timestamp else TYPES[kind]
             for column, kind in self.spec.columns.items()
         }
-        placed: dict[str, int] = {}
-
-        def place_of(_piece: pa.Table, _row: int, index: int) -> str:
-            shown = place(numbers[index])
-            placed[shown] = numbers[index]
-            return shown
-
-        pieces = (pa.table(values, pa.schema(kinds)),)
-        raw = declare(pieces, self.spec, name=self.name, place=place_of, time_zone=self.time_zone)
-        for rejected in raw.rejected.to_pylist() if raw.rejected is not None else ():
-            rejects.append((placed[rejected["place"]], Reject(**rejected)))
+        pieces, places = (pa.table(values, pa.schema(kinds)),), (lambda _piece, _row, index: place(numbers[index]))
+        raw = declare(pieces, self.spec, name=self.name, place=places, time_zone=self.time_zone)
+        if raw.rejected is not None:
+            rejects += (Reject(**rejected) for rejected in raw.rejected.to_pylist())
+            rejects.sort(key=lambda reject: int(reject.place.rpartition(" ")[2]))
         # A declared key may be missing in one block; the guards see all blocks.
         check_columns(self.name, {**self.spec.columns, **delivered}, self.spec)
-        return Raw(raw.table, rejected_table(reject for _, reject in sorted(rejects)), delivered)
+        return Raw(raw.table, rejected_table(rejects), delivered)
 
     def _row(self, body: dict[str, Any]) -> dict[str, Any]:
         """The values of a row, times as texts; _DoesNotFit names the first that is not of the declared type."""

@@ -2,7 +2,6 @@
 
 import codecs
 import gzip
-import io
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 import xxhash
 
 from gatehouse.configuration.yaml_lines import nearest
@@ -50,11 +50,6 @@ class RawFile:
         """Whether it is zipped or gzipped."""
         return self.name.lower().endswith(PACKED)
 
-    @property
-    def plain(self) -> bool:
-        """Whether any part of it can be read at once: neither packed nor elsewhere nor in another encoding."""
-        return self.files is None and not self.packed and not self.encoding
-
     def size(self) -> int:
         """Bytes, packed where it is."""
         with self._reached():
@@ -84,33 +79,25 @@ class RawFile:
         return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
 
     def windows(self, size: int, table: str) -> Iterator[bytes]:
-        """Its content in windows of `size` bytes, unpacked and in UTF-8; `table` stands in messages.
+        """Its content in windows of about `size` bytes, in UTF-8 without its mark, unpacked; `table` is for messages.
 
         Raises SourceError if it cannot be read or unpacked.
         """
         try:
             with self._reached(), self.open() as raw, self._unpacked(raw, table) as stream:
-                text = Transcoded(stream, self.encoding) if self.encoding else stream
-                while window := _full(text, size):
+                text = stream
+                if self.encoding:
+                    text = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), self.encoding, "utf-8")
+                window = text.read(size).removeprefix(codecs.BOM_UTF8)
+                while window:
                     yield window
+                    window = text.read(size)
         except UnicodeError as error:
             raise DeclarationError(
                 f"Table {table}: {self.name} is not written in {self.encoding}: {error}. Correct the table's encoding."
             ) from error
         except (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, RuntimeError) as error:
             raise SourceError(f"Table {table}: {self.name} cannot be unpacked: {error}. Fetch it again.") from error
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes of a plain file. Raises SourceError if it is gone."""
-        with self._reached(), open(self.path, "rb", buffering=0) as stream:
-            stream.seek(start)
-            return _full(stream, stop - start)
-
-    @contextmanager
-    def opened(self) -> Iterator[int]:
-        """A descriptor of a plain file. Raises SourceError if it is gone."""
-        with self._reached(), open(self.path, "rb", buffering=0) as stream:
-            yield stream.fileno()
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -140,37 +127,6 @@ class RawFile:
                     yield stream
         else:
             yield raw
-
-
-class Transcoded:
-    """A stream of text in any encoding, read as UTF-8."""
-
-    def __init__(self, stream: Any, encoding: str) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(encoding)()
-        self._decoded = b""
-
-    def read(self, size: int) -> bytes:
-        """At most `size` bytes of UTF-8; none at the end only. Raises UnicodeError."""
-        while not self._decoded:
-            data = self._stream.read(size)
-            self._decoded = self._decoder.decode(data, final=not data).encode()
-            if not data:
-                break
-        taken, self._decoded = self._decoded[:size], self._decoded[size:]
-        return taken
-
-
-def _full(stream: Any, size: int) -> bytes:
-    """Exactly `size` bytes, fewer at the end only."""
-    data = stream.read(size)
-    if len(data) == size or not data:
-        return bytes(data)
-    gathered = io.BytesIO()
-    while data:
-        gathered.write(data)
-        data = stream.read(size - gathered.tell())
-    return gathered.getvalue()
 
 
 def find_files(place: str, member: str) -> list[RawFile]:

@@ -1,4 +1,4 @@
-"""Runs of rows: of typed files, of any stream of tables, and sorted outside memory."""
+"""Runs of rows: batches of typed files, runs of any stream of tables, and rows sorted outside memory."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -18,18 +18,11 @@ from gatehouse.data.sources.raw_file import RawFile
 from gatehouse.errors import SourceError
 from gatehouse.store.database import connect, quoted
 
-ROWS_PER_PART = 131_072
 _MEMORY = 256 << 20
 
 
-def runs(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Runs of exactly `rows` rows each, the last one shorter; where the tables end makes no difference."""
-    for pieces in runs_in_pieces(tables, rows):
-        yield pa.concat_tables(pieces).combine_chunks()
-
-
 def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Table]]:
-    """The same runs as the pieces that they came in, whose types may differ from each other."""
+    """Runs of exactly `rows` rows as the pieces that they came in, whose types may differ; the last run is shorter."""
     pieces: list[pa.Table] = []
     count = 0
     for table in tables:
@@ -44,20 +37,39 @@ def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Ta
         yield pieces
 
 
-def row_runs(name: str, file: RawFile) -> Iterator[pa.Table]:
-    """The rows of a Parquet or Arrow file in runs of `ROWS_PER_PART`; one batch and one run are in memory.
+def regrouped(raws: Iterable[Raw], rows: int) -> Iterator[Raw]:
+    """The rows in runs of exactly `rows`, the last one shorter; rejected rows go where their piece begins."""
+    tables: list[pa.Table] = []
+    rejected: list[pa.Table] = []
+    columns: dict[str, str] = {}
+    count = 0
 
-    Raises SourceError if the file is gone or not intact.
-    """
+    def run() -> Raw:
+        aside = pa.concat_tables(rejected) if rejected else None
+        return Raw(pa.concat_tables(tables).combine_chunks(), aside, dict(columns))
+
+    for raw in raws:
+        table = raw.table
+        columns |= {name: kind for name, kind in (raw.columns or {}).items() if kind != "null" or name not in columns}
+        rejected += [raw.rejected] if raw.rejected is not None else []
+        while count + table.num_rows >= rows:
+            needed = rows - count
+            tables.append(table.slice(0, needed))
+            yield run()
+            tables, rejected, count, table = [], [], 0, table.slice(needed)
+        tables.append(table)
+        count += table.num_rows
+    if count or rejected:
+        yield run()
+
+
+def row_batches(name: str, file: RawFile) -> Iterator[pa.Table]:
+    """The rows of a Parquet or Arrow file, a batch at a time. Raises SourceError if it is gone or not intact."""
     kind = "Parquet" if file.suffix == ".parquet" else "an Arrow file"
     try:
         with _opened(file) as (schema, batches):
-            empty = True
-            for run in runs((pa.Table.from_batches([batch], schema) for batch in batches), ROWS_PER_PART):
-                empty = False
-                yield run
-            if empty:
-                yield schema.empty_table()
+            yield schema.empty_table()
+            yield from (pa.Table.from_batches([batch], schema) for batch in batches)
     except (FileNotFoundError, PermissionError) as error:
         raise SourceError(
             f"Table {name}: {file.name} cannot be read: {error.strerror}. Run again when it is."
@@ -91,7 +103,11 @@ def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: 
     follow in their own order; both are on disk until their turn.
     """
     order = [*spec.order_by, *(column for column in spec.columns if column not in spec.order_by)]
-    keys = [f"{quoted(column)} ASC NULLS LAST" for column in order]
+    values = {
+        column: f"nullif({quoted(column)}, 'NaN'::DOUBLE)" if spec.takes_nan_for_missing(column) else quoted(column)
+        for column in order
+    }
+    keys = [f"{values[column]} ASC NULLS LAST" for column in order]
     keys += [f"signbit({quoted(column)})" for column in order if spec.columns[column] is ColumnType.double]
     nothing, delivered = schema_of(spec.columns).empty_table(), {}
     with (
@@ -110,8 +126,9 @@ def sorted_parts(parts: Iterable[Part], spec: TableSpec, workspace: Path, rows: 
                     database.register("piece", table)
                     database.sql(f"INSERT INTO {name} SELECT * FROM piece")
         ordered = database.sql(f"SELECT * FROM rows ORDER BY {', '.join(keys)}").to_arrow_reader(16_384)
-        for run in runs((pa.Table.from_batches([batch]).cast(nothing.schema) for batch in ordered), rows):
-            yield Part("", partial(Raw, run, None, delivered))
+        sorted_rows = (Raw(pa.Table.from_batches([batch]).cast(nothing.schema), None, delivered) for batch in ordered)
+        for raw in regrouped(sorted_rows, rows):
+            yield Part("", partial(Raw, raw.table, None, delivered))
         for batch in database.sql("SELECT * FROM rejected").to_arrow_reader(4096):
             rejected = pa.Table.from_batches([batch]).cast(SCHEMA)
             yield Part("", partial(Raw, nothing, rejected, delivered))

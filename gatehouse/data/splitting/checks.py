@@ -184,6 +184,9 @@ def run_checks(split: CheckedSplit) -> list[Check]:
         problems.append(f"{gap}, or a label that was not known then, are in no part: a shorter `split.gap` keeps more")
     for name, part in split.parts.items():
         problems += senseless_times(split.decision, split.label_time, name, part)
+        group = split.training_set.manifest.details.get("group") if task.counted == "group" else ""
+        if group and (without := int(split.training_set.hashes([group], 0)[1][part].sum())):
+            problems.append(f"{name}: {counted(without, 'row')} without a {group}, by which rows are ranked together")
     for number, fold in split.partition.every_fold():
         if number < split.partition.folds - 1:
             problems += (f"fold {number}: {text}" for text in unusable(rows, split.labels, task, fold))

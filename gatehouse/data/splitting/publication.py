@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import TASKS, TaskName
 from gatehouse.store.identity import Spec
@@ -45,7 +46,9 @@ class Roles(Spec):
         chosen = self.features or [name for name in types if name not in others]
         numeric = [name for name in chosen if types.get(name) in ("int64", "double", "bool")]
         categorical = [name for name in chosen if types.get(name) == "string"]
-        problems = [f"{name} is missing" for name in sorted({*others, *chosen} - types.keys())]
+        missing = sorted({*others, *chosen} - types.keys())
+        there = f"; the table has {', '.join(types)}"
+        problems = [f"{name} is missing{nearest(name, types)}{there}" for name in missing]
         untimed = {name for name in times.values() if types.get(name, "timestamp") != "timestamp"}
         odd = {name for name in self.features if name in types and name not in (*numeric, *categorical)}
         problems += [f"{name} is feature and label" for name in self.features if name == self.label]

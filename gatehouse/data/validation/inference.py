@@ -24,7 +24,7 @@ _STYLE: dict[str, Any] = {"default_flow_style": None, "width": 110}  # a rule or
 _ENOUGH_FOR_BOUNDS, _ENOUGH_FOR_SHARES, _ENOUGH_FOR_DRIFT = 20, 100, 1000
 """Rows from which on a bound, a share and a comparison of distributions are written."""
 _FEW_VALUES, _ROWS_PER_VALUE, _LONGEST_VALUE = 20, 20, 60
-"""A text is a category if it has few values, each in many rows; a value in fewer than 5 rows is rare."""
+"""A text is a category if it has few values, each in many rows."""
 _MOST_VALUES_FOR_DRIFT = 200
 _PERSONAL = re.compile(
     "address|birth|birthday|birthdate|dob|email|fax|firstname|fullname|iban|ip|lastname|mail|mobile|name|passport"
@@ -73,7 +73,8 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
     delivered = delivered_tables(store, reference)
     lines = [
         f"# Inferred from {reference.short}. Each rule leaves some room beyond what was seen, which stands",
-        "# above it: read them, set owners, and loosen or tighten before it is relied on.",
+        "# above it: read them, set owners, and loosen or tighten before it is relied on. Rules under `warn` are",
+        "# bounds of this first sample, and fail nothing until you move them up.",
         "version: 1",
         "tables:",
     ]
@@ -208,21 +209,22 @@ def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
             if column.present >= _ENOUGH_FOR_BOUNDS and not column.nan:  # NaN breaks every bound.
                 closed = column.kind == "int64" and (low, high) in _CLOSED
                 least, greatest = (low, high) if closed else _round_bounds(low, high)
-                # The next rows may exceed what a first sample has seen, so its bounds only warn, as for an infinity.
-                sure = not column.not_finite
-                if least is not None:
-                    (rules if sure and (closed or least == 0) else warn)["min"] = least
-                if greatest is not None and not (column.unique and column.kind == "int64"):
-                    (rules if sure and (closed or greatest == 0) else warn)["max"] = greatest
+                if column.unique and column.kind == "int64":
+                    greatest = None
+                # An infinity breaks a bound, and the next delivery may exceed what a first one has: that only warns.
+                for key, bound in (("min", least), ("max", greatest)):
+                    if bound is not None:
+                        (rules if closed or (bound == 0 and not column.not_finite) else warn)[key] = bound
     if column.longest is not None:
         notes.append(f"at most {counted(column.longest, 'character')}")
         values = {} if hidden else column.values or {}
         few = 0 < len(values) <= min(_FEW_VALUES, column.present // _ROWS_PER_VALUE)
         if few and all(len(value) <= _LONGEST_VALUE and "\0" not in value for value in values):
-            notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(min(values.values()), 'row')}")
+            rarest = min(values.values())
+            notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(rarest, 'row')}")
             warn["allowed"] = sorted(values)
         elif column.present >= _ENOUGH_FOR_SHARES:
-            rules["max_length"] = max(10, math.ceil(column.longest * 1.5 / 10) * 10)
+            warn["max_length"] = max(10, math.ceil(column.longest * 1.5 / 10) * 10)
     if column.unique and column.present >= _ENOUGH_FOR_SHARES:
         notes.append("every value differs")
         rules["unique"] = True

@@ -5,7 +5,7 @@ total order.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import duckdb
@@ -15,7 +15,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM, Available
 from gatehouse.features.definitions.repository import FILE, Repository, View, staged_by
 from gatehouse.features.definitions.sql_text import replacing_macros
-from gatehouse.store.database import out_of_memory, quoted
+from gatehouse.store.database import out_of_memory, quoted, text_literal
 from gatehouse.store.hidden_values import error_words, unless_hidden
 from gatehouse.store.repeatable_sql import repeatable
 
@@ -72,13 +72,11 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
     spec, where = view.spec, f"views/{view.name}.sql"
     event = f"CAST({quoted(EVENT_TIMESTAMP)} AS TIMESTAMPTZ)"
     known_at = f"CAST({known_time(spec.available)} AS TIMESTAMPTZ)" if spec.available else event
-    keys = {key: SQL_TYPES[repository.entities[key]] for key in spec.entities}
-    features = {name: SQL_TYPES[kind] for name, kind in spec.features.items()}
     columns = [
-        *(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in keys.items()),
+        *casts({key: repository.entities[key] for key in spec.entities}),
         f"{event} AS {quoted(EVENT_TIMESTAMP)}",
         f"if({known_at} IS NULL, NULL, greatest({event}, {known_at})) AS {quoted(KNOWN_FROM)}",
-        *(f"CAST({quoted(feature)} AS {kind}) AS {quoted(feature)}" for feature, kind in features.items()),
+        *casts(spec.features),
     ]
     within = [f"{quoted(time)} IS NOT NULL" for time in (EVENT_TIMESTAMP, KNOWN_FROM)]
     if not spec.static:
@@ -105,6 +103,24 @@ def keep_view(connection: duckdb.DuckDBPyConnection, repository: Repository, vie
             f"{where}: expected one row for each of {', '.join(names)}, found {first[0][-1]} more, "
             f"{unless_hidden(f'first {row}')}. Group the query by them."
         )
+
+
+def casts(kinds: Mapping[str, str]) -> list[str]:
+    """SQL of columns in the type of their kind; a whole number that FLOAT would change is an error when it is met."""
+    return [f"CAST({_kept(name, kind)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items()]
+
+
+def _kept(name: str, kind: str) -> str:
+    value = quoted(name)
+    if kind != "numeric":
+        return value
+    # Fractions, and doubles of which all are whole, are measured: they lose digits that nobody counts.
+    number = f"{value}::DOUBLE"
+    changed = (
+        f"abs({number}) BETWEEN {2**24} AND {2**53} AND {number} = floor({number}) AND {number}::FLOAT <> {number}"
+    )
+    expected = f"expected numbers that 32 bits hold in {name}, found a whole number that they change: declare it double"
+    return f"CASE WHEN {changed} THEN error({text_literal(expected)}) ELSE {value} END"
 
 
 def known_time(available: Available) -> str:

@@ -1,15 +1,14 @@
 """Computes on-demand features: the same query for a training set, a batch and one online request."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import duckdb
 import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import SQL_TYPES
+from gatehouse.features.computing.compute import casts
 from gatehouse.features.database import cursor
 from gatehouse.features.definitions.repository import OnDemand
-from gatehouse.store.database import quoted
 from gatehouse.store.hidden_values import error_words
 from gatehouse.store.repeatable_sql import repeatable
 
@@ -49,10 +48,8 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
         )
     with cursor() as connection:
         connection.register("inputs", rows.select(list(view.inputs)))
-        query = (
-            f"WITH rows AS (SELECT {_cast(view.inputs)} FROM inputs) SELECT {_cast(view.spec.features)} FROM "
-            f"({view.query}\n)"
-        )
+        inputs, computed = (", ".join(casts(kinds)) for kinds in (view.inputs, view.spec.features))
+        query = f"WITH rows AS (SELECT {inputs} FROM inputs) SELECT {computed} FROM ({view.query}\n)"
         try:
             features = connection.sql(repeatable(connection, query, file)).to_arrow_table().combine_chunks()
         except duckdb.OutOfMemoryException:
@@ -65,7 +62,3 @@ def on_demand_features(view: OnDemand, rows: pa.Table) -> pa.Table:
             "each row exactly once."
         )
     return features
-
-
-def _cast(kinds: Mapping[str, str]) -> str:
-    return ", ".join(f"CAST({quoted(name)} AS {SQL_TYPES[kind]}) AS {quoted(name)}" for name, kind in kinds.items())

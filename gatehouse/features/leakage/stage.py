@@ -121,8 +121,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     ]
     if alarms:
         alarms[-1] += (
-            ". Take what is not known at the decision out of `features` of its view in definitions.py, and give the "
-            "view the next `version`; or leave the column out with --without of `gatehouse init --from`. If all is "
+            ". Take what is not known at the decision out of `features` of its view in definitions.py, and raise the "
+            "view's `version`; or make a project of `gatehouse init --from` again, with --without COLUMN. If all is "
             f"known, write features.leakage_alarm: {math.ceil(1000 * max(loud.values())) / 1000:g} in project.yaml"
         )
     reasons = [*first.values(), *alarms, *refused]

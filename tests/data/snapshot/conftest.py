@@ -1,4 +1,4 @@
-"""A source that tests write: event rows in a folder, cut into small blocks, and the snapshots taken of it."""
+"""A source that tests write: event rows in a folder, cut into small parts, and the snapshots taken of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Events:
     folder: Path
     store: ArtifactStore
     table: dict[str, Any] = field(default_factory=dict)
-    block_bytes: int = 1024
+    rows_per_part: int = 30
     more_tables: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, Any] = field(default_factory=dict)
 
@@ -55,7 +55,7 @@ class Events:
             "path": str(self.folder),
             "tables": {"events": table} | self.more_tables,
         }
-        source = parse_source(body | self.keys | {"block_bytes": self.block_bytes})
+        source = parse_source(body | self.keys | {"rows_per_part": self.rows_per_part})
         return snapshot(SnapshotRequest(source=source, **more), store or self.store)
 
     def dataset(self, taken: SnapshotResult) -> Manifest:
@@ -70,7 +70,7 @@ class Events:
 
 @pytest.fixture
 def events(tmp_path: Path, store: ArtifactStore) -> Events:
-    """The source, with 600 rows in some 20 blocks."""
+    """The source, with 600 rows in 20 parts."""
     folder = tmp_path / "raw"
     folder.mkdir()
     made = Events(folder, store)

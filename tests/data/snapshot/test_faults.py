@@ -16,7 +16,7 @@ from pathlib import Path
 from gatehouse.store.store import ArtifactStore
 from tests.data.snapshot.conftest import Events
 from gatehouse.data.snapshot import parts
-folder, store, block, last = sys.argv[1:]
+folder, store, rows, last = sys.argv[1:]
 kept, begun = parts._store, itertools.count(1)
 def store_part(*arguments):
     if next(begun) == int(last):
@@ -24,14 +24,14 @@ def store_part(*arguments):
         sys.stdin.read()
     return kept(*arguments)
 parts._store = store_part
-taken = Events(Path(folder), ArtifactStore.open(store), block_bytes=int(block)).take()
+taken = Events(Path(folder), ArtifactStore.open(store), rows_per_part=int(rows)).take()
 print(taken.snapshot, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 
 
-def _process(events: Events, block: int = 1024, last: int = 0) -> "subprocess.Popen[str]":
+def _process(events: Events, rows: int = 30, last: int = 0) -> "subprocess.Popen[str]":
     """A process that takes a snapshot; before it stores part number `last`, it says so and waits for ever."""
-    arguments = [str(events.folder), events.store.address, str(block), str(last)]
+    arguments = [str(events.folder), events.store.address, str(rows), str(last)]
     return subprocess.Popen(
         [sys.executable, "-c", _TAKE, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

@@ -190,7 +190,22 @@ def test_a_column_of_another_type_than_before_is_reported_whatever_the_ending(ev
 
 
 def test_a_guard_that_cannot_judge_warns(events: Events) -> None:
+    events.write(HEADER + rows(0, 590))
     last = events.dataset(events.take()).files[-1]
     events.store.objects.local_path(last.blob).unlink()
     events.write(HEADER + rows(0, 700))
     assert any("could not be judged" in text for text in events.take().warnings)
+
+
+def test_nan_is_a_missing_value_unless_a_column_keeps_it(events: Events) -> None:
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",nan\n"))
+    taken = events.take()
+    assert "nan: NaN is read as a missing value in value (1)" in taken.warnings[0]
+    assert (events.read(taken)["value"].null_count, events.read(taken).num_rows) == (1, 600)
+    events.table = {"guards": {"nan": "accept"}}
+    assert (events.take().warnings, events.take().snapshot) == ((), taken.snapshot)
+    events.table = {"keeps_nan": ["value"]}
+    assert events.read(events.take(backfill="NaN is a value"))["value"].null_count == 0
+    events.table = {"keeps_nan": ["id"]}
+    with pytest.raises(ValueError, match="keeps_nan"):
+        events.take()

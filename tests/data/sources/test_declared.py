@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.data.snapshot.spec import ColumnType, TableSpec
-from gatehouse.data.sources.declared import TYPES, read_texts, read_times
+from gatehouse.data.sources.declared import TYPES, read_as, read_texts, read_times
 
 NUMBERS = st.text("0123456789-+.eExXaAfFiInN() \t_", max_size=22) | st.from_regex(
     r"[+-]?\d{1,21}(\.\d*)?([eE][+-]?\d{1,3})?", fullmatch=True
@@ -67,6 +68,17 @@ def _agree(texts: list[str], kind: ColumnType) -> None:
 @settings(max_examples=300, deadline=None)
 def test_numbers_are_those_that_arrow_reads(kind: ColumnType, texts: list[str]) -> None:
     _agree(texts, kind)
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38, 2), pa.decimal128(20, 0), pa.decimal256(60, 20)])
+@given(st.integers(-(10**17), 10**17))
+@example(9999)
+@example(123456789)
+@settings(max_examples=100, deadline=None)
+def test_a_decimal_becomes_the_nearest_double(kind: pa.DataType, digits: int) -> None:
+    value = Decimal(digits).scaleb(-kind.scale)
+    read = read_as(pa.array([value], kind), ColumnType.double)
+    assert read is not None and read.values.to_pylist() == [float(value)]
 
 
 @given(st.lists(TIMES, min_size=1, max_size=8))

@@ -44,7 +44,7 @@ def _zip(*members: tuple[str, bytes]) -> bytes:
 def _raws(folder: Path | str, member: str, content: bytes | None = None, zone: str = "", **table: Any) -> list[Raw]:
     if content is not None:
         (Path(folder) / member).write_bytes(content)
-    body = {"name": "s", "kind": "files", "path": str(folder), "block_bytes": 1024, "time_zone": zone}
+    body = {"name": "s", "kind": "files", "path": str(folder), "time_zone": zone}
     source = parse_source(body | {"tables": {"t": {"columns": COLUMNS} | table | {"member": member}}})
     with tempfile.TemporaryDirectory() as store, open_source(source, "", ArtifactStore.open(store)) as opened:
         return [part.read() for part in opened.parts("t", ())]

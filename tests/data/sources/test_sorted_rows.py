@@ -28,6 +28,15 @@ def test_the_order_of_rows_that_differ_in_the_sign_of_zero_is_fixed(tmp_path: Pa
     assert len(digests) == 1
 
 
+def test_a_sorted_table_is_the_same_with_nan_or_null(events: Events) -> None:
+    snapshots = []
+    for missing in ("nan", ""):
+        events.table = {"sort_on_ingest": True, "order_by": ["value"], "guards": {"nan": "accept"}}
+        events.write(HEADER + rows(0, 600).replace(",50.0\n", ",\n").replace(",100.0\n", f",{missing}\n"))
+        snapshots.append(events.take(backfill="the same").snapshot)
+    assert snapshots[0] == snapshots[1]
+
+
 def test_rejected_rows_of_sorted_tables_keep_their_place(events: Events) -> None:
     import pyarrow.parquet as pq
 

@@ -54,6 +54,14 @@ def test_a_good_split_by_time_passes_what_it_promises(tmp_path: Path) -> None:
     assert not any(check.ends_the_run for check in checks.values())
 
 
+def test_rows_without_a_group_are_never_ranked_together(tmp_path: Path) -> None:
+    towns = pa.array([None if row % 1000 == 7 else float(row % 300) for row in range(ROWS)], pa.float64())
+    details = {"task": "ranking", "group": "town"}
+    checks = checks_of(tmp_path, _columns(town=towns), **IN_TIME, details=details)
+    assert checks["parts"].ends_the_run and "3 rows without a town" in " ".join(checks["parts"].messages)
+    assert checks_of(tmp_path, **IN_TIME, details=details)["parts"].status == PASSED
+
+
 def test_every_check_is_answered_and_none_passes_that_could_not_run(tmp_path: Path) -> None:
     bare = {"key": np.arange(60), "label": np.arange(60) % 2}
     checks = checks_of(tmp_path, bare, strategy="entity", details={"numeric": [], "categorical": []})

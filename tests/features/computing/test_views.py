@@ -68,6 +68,34 @@ def test_duckdb_quotes_no_row_where_a_column_is_sensitive(
             assert ("Slartibartfast" in text) == bool(kind and not sensitive)
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "refused"),
+    [
+        ("2125550100 + i", "numeric", True),
+        ("(2125550100 + i)::DOUBLE", "numeric", True),
+        ("2125550100 + i", "double", False),
+        ("1e9 / (i + 7) + 0.25", "numeric", False),
+        ("(16777216 + 2 * i)::VARCHAR", "numeric", False),
+        ("i % 2 = 0", "numeric", False),
+        ("1e30 * i", "numeric", False),
+    ],
+)
+def test_whole_numbers_that_32_bits_would_merge_are_refused(
+    tmp_path: Path, values: str, kind: str, refused: bool
+) -> None:
+    view = f"SELECT i AS shop, TIMESTAMPTZ '2024-01-01' AS event_timestamp, {values} AS turnover, 'r' AS region "
+    queries = {"views/sales.sql": f"{view} FROM raw.trade", "staging/days.sql": "SELECT 1 AS n"}
+    write_repository(tmp_path, **{"definitions.py": DEFINITIONS.replace('"numeric"', f'"{kind}"')}, **queries)
+    repository = read_repository(tmp_path)
+    with connect() as connection:
+        connection.execute("CREATE TABLE raw.trade AS SELECT i FROM range(60) AS r(i)")
+        if refused:
+            with pytest.raises(ConfigurationError, match=r"views/sales\.sql.*turnover.*double"):
+                compute_view(connection, repository, repository.views["sales"])
+        else:
+            assert compute_view(connection, repository, repository.views["sales"]).num_rows == 60
+
+
 def test_doubles_are_added_to_the_same_bytes_in_staging_views_and_labels(tmp_path: Path) -> None:
     queries = {
         "macros.sql": "CREATE MACRO paid(amount) AS sum(amount);",
