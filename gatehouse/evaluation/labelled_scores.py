@@ -137,8 +137,8 @@ def _numbered(column: pa.ChunkedArray, classes: Sequence[str], where: str) -> Ar
 
 def _texts(column: pa.ChunkedArray, where: str) -> list[str]:
     """The name of each value; 1, 1.0 and true are all 1. Raises ConfigurationError if one is missing."""
-    if column.null_count:
-        raise ConfigurationError(f"{where}: expected a value in each row, found {column.null_count:,} nulls.")
+    if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():
+        raise ConfigurationError(f"{where}: expected a value in each row, found {missing:,} nulls or NaN.")
     if pa.types.is_boolean(column.type):
         column = pc.cast(column, pa.int8())
     elif pa.types.is_floating(column.type) and pc.all(pc.equal(pc.round(column), column)).as_py():
