@@ -112,7 +112,9 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     """Ask the controller of an experiment to end: it stops running jobs, and publishes the trials so far."""
     experiment, first, again = tuning.stop(open_store(store), name)
     typer.echo(f"{experiment.short} is asked to end{'' if first else ' already'}; its jobs keep their checkpoints.")
-    if again:
+    if experiment.stage == tuning.SEARCH:
+        typer.echo(tuning.GOES_ON)
+    elif again:
         typer.echo(f"It goes on with: gatehouse tuning resume {experiment.short}")
     else:
         typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")
