@@ -58,6 +58,8 @@ if what == "late" and not killed.exists():
 if what != "empty" and first:
     (output / "nested").mkdir()
     (output / "nested" / "weights").write_text(f"resumed at {begun}")
+if what.startswith("link"):
+    (output / "best").symlink_to("nested" if what == "links" else "gone")
 """
 
 
@@ -95,11 +97,16 @@ def test_a_killed_process_goes_on_from_its_checkpoint(
     assert "Restarts" in page and "SIGKILL" in page
 
 
+def test_a_linked_folder_of_the_output_is_in_the_model(store: ArtifactStore, tmp_path: Path) -> None:
+    assert store.read_text(_launch(store, tmp_path, "links").output, "best/weights") == "resumed at 0"
+
+
 @pytest.mark.parametrize(
     ("what", "changes", "error", "permanent"),
     [
         ("3", {}, TrainingFailedError, True),
         ("empty", {}, TrainingFailedError, True),
+        ("link-dangles", {}, TrainingFailedError, True),
         ("killed", {"settings": {"restarts": 0}}, TrainingFailedError, False),
         ("hangs", {"timeout_minutes": 0.1}, TrainingTimeoutError, False),
         ("hangs", {"settings": {"hang_seconds": 3.0}}, TrainingFailedError, False),
