@@ -62,6 +62,16 @@ class Trial:
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})
 
 
+def beside(columns: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns and parameters as one row; a parameter with the name of a column is `parameters.NAME`.
+
+    Example:
+        >>> beside({"trial": 3, "state": "succeeded"}, {"state": "CA", "rate": 0.1})
+        {'trial': 3, 'state': 'succeeded', 'parameters.state': 'CA', 'rate': 0.1}
+    """
+    return {**columns, **{f"parameters.{name}" if name in columns else name: parameters[name] for name in parameters}}
+
+
 def words(values: Mapping[str, Any]) -> str:
     """Values by name in one line, numbers with five digits: `log_loss 0.57312, size_bytes 1234567`."""
     return ", ".join(f"{name} {_short(value)}" for name, value in values.items())

@@ -12,13 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from kfp import compiler, dsl
+from typer.testing import CliRunner
 
 from gatehouse import components
 from gatehouse.api.tuning import experiments, resume, under_way
+from gatehouse.cli import tuning
 from gatehouse.components.interface import LONGEST_MINUTES
 from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import CommandSpec
+from gatehouse.notebook.artifacts import Experiment
+from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.command_trials import filled
@@ -209,7 +213,13 @@ def test_choices_of_several_kinds_are_written_and_drawn(tmp_path: Path) -> None:
 
 
 def test_commands_list_and_show_a_search_and_say_what_goes_on_with_it(store: ArtifactStore, tmp_path: Path) -> None:
-    search(_request(tmp_path, "print('loss=1')", ["python", "script.py"], max_trial_count=1), store)
+    space = [{"name": name, "type": "categorical", "choices": ["CA"]} for name in ("model", "state", "x")]
+    script = ("print('loss=1')", ["python", "script.py"])
+    result = search(_request(tmp_path, *script, max_trial_count=1, parameters=space), store)
+    (row,) = Experiment(store, Reference.parse(result.experiment)).rows()
+    assert (row["state"], row["parameters.state"], row["parameters.model"], row["x"]) == ("succeeded", "CA", "CA", "CA")
+    shown = CliRunner().invoke(tuning.app, ["show", "own", "--store", store.address])
+    assert "parameters.state" in shown.output and "succeeded" in shown.output
     ((study, about),) = studies(store.objects)
     assert [entry.name for entry in experiments(store)] == ["own"]
     begun = under_way(store, study, about)
