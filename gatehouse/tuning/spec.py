@@ -253,8 +253,8 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
             elif any(other.finite is None for other in parents):
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
             else:
-                whole = not isinstance(value, tuple) or any(other.internal(value) is not None for other in parents)
-                listed = (value,) if whole else value
+                is_list = isinstance(value, tuple) and all(other.internal(value) is None for other in parents)
+                listed = value if isinstance(value, tuple) and is_list else (value,)
                 if missing := [choice for choice in listed if all(other.internal(choice) is None for other in parents)]:
                     yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
 
