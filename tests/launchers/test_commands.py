@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse import components
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.command import CheckpointCopies
 from gatehouse.launchers.launch_stage import (
@@ -25,6 +26,7 @@ from gatehouse.runtime.process import descendants
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import read_points
+from tests.components import call
 from tests.stand_ins.kubernetes_api import kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
 
@@ -251,6 +253,12 @@ def read(*lines: str) -> list[dict[str, float]]:
     """The metrics of each line of one log."""
     reader = PrintedMetrics()
     return [reader.read(line) for line in lines]
+
+
+def test_the_task_that_makes_a_pickle_warns_of_it(tmp_path: Path) -> None:
+    script = "import os, pickle; pickle.dump([1.0], open(os.environ['GATEHOUSE_OUTPUT'] + '/model.pkl', 'wb'))"
+    made = call(components.launch, tmp_path, command=["python", "script.py"], script=script)
+    assert ["model.pkl" in warning for warning in made.warnings] == [True]
 
 
 def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:
