@@ -119,6 +119,8 @@ _METRIC = re.compile(
     re.I,
 )
 _OTHER_RANK = re.compile(r"\[default[1-9]\d*\]:")  # as torchrun begins the lines of other processes than the first
+STEPS = ("step", "epoch")
+"""Metrics of a line that number it; else the lines are counted."""
 _LEVELS = ("", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LOOK_SECONDS = 0.2
 
@@ -219,7 +221,7 @@ class PrintedMetrics:
         """
         metrics: dict[str, float] = {}
         for word, name, value, rest in () if _OTHER_RANK.match(line) else _METRIC.findall(line):
-            word = "" if word.upper() in _LEVELS else word
+            word = "" if word.upper() in _LEVELS or name in STEPS else word
             before = self.words.setdefault(name, word)
             metrics[name] = math.nan if rest or word != before else float(value)
             if rest:
@@ -236,9 +238,7 @@ class PrintedMetrics:
     def step_of(self, metrics: Mapping[str, float]) -> int:
         """The step of the next line."""
         self.lines += 1
-        step, epoch = (
-            int(value) if 0 <= (value := metrics.get(name, math.nan)) < math.inf else None for name in ("step", "epoch")
-        )
+        step, epoch = (int(value) if 0 <= (value := metrics.get(name, math.nan)) < math.inf else None for name in STEPS)
         if step is None:
             return self.lines - 1 if epoch is None else epoch
         if epoch is None:

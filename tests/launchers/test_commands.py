@@ -241,6 +241,7 @@ def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
     assert repr(read("loss=1,234.5, acc=0.9")) == repr([{"loss": math.nan, "acc": 0.9}])
     known = read("epoch 1 val accuracy=0.9 loss=1", "INFO val accuracy=0.8, INFO loss=2")
     assert known == [{"accuracy": 0.9, "loss": 1}, {"accuracy": 0.8, "loss": 2}]
+    assert read("Training epoch=1 a=1", "Validation epoch=1 b=1") == [{"epoch": 1, "a": 1}, {"epoch": 1, "b": 1}]
     for lines in (["train loss=0.1 val loss=0.3"], ["train loss=0.1", "val loss=0.3", "train loss=0.1"]):
         assert math.isnan(read(*lines)[-1]["loss"]), lines
 
