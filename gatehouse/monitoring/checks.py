@@ -1,7 +1,7 @@
 """Checks of the newest rows against earlier ones: drift of features, predictions, labels; quality; performance."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from gatehouse.data.splitting.parts import Part, divided_set, read_part
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
-from gatehouse.evaluation.importance import ROWS, permuted_importance
+from gatehouse.evaluation.importance import permuted_importance, sampled
 from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import objective_of
@@ -120,10 +120,12 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     return [together, *sorted(findings, key=lambda finding: (-closeness(finding), finding.name))]
 
 
-def importance_of(store: ArtifactStore, predictor: Predictor, split: str, features: Iterable[str]) -> dict[str, float]:
-    """Permutation importance by feature on about 2,000 of the champion's test rows."""
-    part = read_part(store, divided_set(store, split), split, "test", predictor.task).thinned(ROWS)
-    return {entry.feature: entry.value for entry in permuted_importance(predictor, part, features)}
+def importance_of(
+    store: ArtifactStore, predictor: Predictor, split: str, features: Collection[str]
+) -> dict[str, float]:
+    """Permutation importance by feature on up to 2,000 of the champion's test rows."""
+    part = read_part(store, divided_set(store, split), split, "test", predictor.task)
+    return {entry.feature: entry.value for entry in permuted_importance(predictor, sampled(part, features), features)}
 
 
 def _moved(
