@@ -19,8 +19,9 @@ from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.journal import FOLDER, SILENT, ask_to_stop, is_asked_to_stop, silent_seconds, studies
 from gatehouse.tuning.report import ExperimentView, ending
 
-KIND = "experiments"
+KIND, SEARCH = "experiments", "search"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
+GOES_ON = "The next run of its pipeline goes on with it."
 _SILENT = 15.0
 """Seconds without a sign of life of a controller, which gives one every five, that are worth a word."""
 
@@ -34,6 +35,7 @@ class Experiment:
         reference: None if it is not published.
         began, changed: Times in seconds since 1970 by the store's clock; 0 if the store has no study.
         failed: Error messages of failed trials, by number.
+        stage: The stage that runs it: `tune`, or `search` for a command of the user's own.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Experiment:
     began: float
     changed: float
     failed: Mapping[int, str] = field(default_factory=dict)
+    stage: str = "tune"
 
     @property
     def short(self) -> str:
@@ -153,6 +156,8 @@ def resume(store: ArtifactStore, text: str, max_trial_count: int | None = None) 
 
     experiment = matching(store, text)[0]
     short, shown, made = experiment.short, experiment.shown, len(experiment.shown.trials)
+    if experiment.stage == SEARCH:
+        raise ConfigurationError(f"{short}: expected an experiment of a training, found one of a command. {GOES_ON}")
     try:
         request = TuneRequest.model_validate(_request(store, experiment))
     except ValidationError as error:
@@ -232,10 +237,11 @@ def _published(store: ArtifactStore, reference: Reference) -> Experiment:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
-    measured = next(iter(store.measurements(reference, "tune", "search")), {})
+    measured = next(iter(store.measurements(reference, "tune", SEARCH)), {})
     failed = {int(number): message for number, message in measured.get("failed", {}).items()}
     view = ExperimentView(reference.name, about, trials)
-    return Experiment(reference.name, study, reference, ENDED, view, began, changed, failed)
+    stage = str(measured.get("stage", "tune"))
+    return Experiment(reference.name, study, reference, ENDED, view, began, changed, failed, stage)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -245,17 +251,20 @@ def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
 
 def under_way(store: ArtifactStore, study: str, about: Mapping[str, Any]) -> Experiment:
     """The experiment of a study, as it stands."""
-    from gatehouse.tuning.spec import ExperimentSpec
+    from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
     from gatehouse.tuning.study import read_study
 
-    spec = ExperimentSpec.model_validate(about["request"]["spec"])
+    stage = str(about.get("stage", "tune"))
+    spec = (CommandSearchSpec if stage == SEARCH else ExperimentSpec).model_validate(about["request"]["spec"])
     trials, state = read_study(store.objects, study)
     running = sum(not trial.ended for trial in trials)
+    resumed = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}"
     message = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
-        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. The next "
-        f"`gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}",
-        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, gatehouse tuning resume does",
+        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. "
+        f"{GOES_ON if stage == SEARCH else resumed}",
+        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, "
+        f"{'the next run of its pipeline' if stage == SEARCH else 'gatehouse tuning resume'} does",
     }
     if (silent := silent_seconds(store.objects, study) or 0.0) > _SILENT:
         message[RUNNING] += f"; its controller gave no sign of life for {silent:.0f} s, {SILENT:.0f} s mean interrupted"
@@ -274,4 +283,4 @@ def under_way(store: ArtifactStore, study: str, about: Mapping[str, Any]) -> Exp
         bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
     view = ExperimentView(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
     failed = {trial.number: trial.message for trial in trials if trial.message}
-    return Experiment(about["name"], study, None, state, view, *_times(store, study), failed)
+    return Experiment(about["name"], study, None, state, view, *_times(store, study), failed, stage)

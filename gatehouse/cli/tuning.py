@@ -16,7 +16,7 @@ from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.tuning.journal import studies
 from gatehouse.tuning.report import Body, ExperimentView, text_of
-from gatehouse.tuning.trial import words
+from gatehouse.tuning.trial import beside, words
 
 app = typer.Typer(no_args_is_help=True)
 ExperimentArgument = Annotated[
@@ -61,10 +61,12 @@ def show_experiment(
     shown = experiment.shown
     best = shown.best["number"] if shown.best else None
     rows = [
-        {"trial": f"{trial['number']}{' *' if trial['number'] == best else ''}", "state": _state(trial)}
-        | {objective.metric: trial["values"].get(objective.metric) for objective in shown.objectives}
-        | {setting: text_of(trial["parameters"].get(setting, "")) for setting in shown.settings}
-        | {"reason": trial.get("reason"), "model": trial.get("model")}
+        beside(
+            {"trial": f"{trial['number']}{' *' if trial['number'] == best else ''}", "state": _state(trial)}
+            | {objective.metric: trial["values"].get(objective.metric) for objective in shown.objectives}
+            | {"reason": trial.get("reason"), "model": trial.get("model")},
+            {setting: text_of(trial["parameters"].get(setting, "")) for setting in shown.settings},
+        )
         for trial in shown.trials
     ]
     body = {"trials": list(shown.trials), "failed": dict(experiment.failed)}
@@ -112,7 +114,9 @@ def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     """Ask the controller of an experiment to end: it stops running jobs, and publishes the trials so far."""
     experiment, first, again = tuning.stop(open_store(store), name)
     typer.echo(f"{experiment.short} is asked to end{'' if first else ' already'}; its jobs keep their checkpoints.")
-    if again:
+    if experiment.stage == tuning.SEARCH:
+        typer.echo(tuning.GOES_ON)
+    elif again:
         typer.echo(f"It goes on with: gatehouse tuning resume {experiment.short}")
     else:
         typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")

@@ -7,7 +7,6 @@ An artifact of a store travels through KFP as its manifest, a file of kilobytes,
 import atexit
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ import pyarrow.parquet as pq
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
 from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
-from gatehouse.reports.contents import rendered
+from gatehouse.reports.contents import write_page
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.parameters import as_written, checked, nonces_of
 from gatehouse.store.reference import Reference
@@ -195,7 +194,7 @@ class ComponentTask:
 
     def show(self, output: Any, reference: str) -> None:
         """Write the page of an artifact to an output for HTML."""
-        shutil.copyfile(rendered(self.store, reference), output.path)
+        write_page(self.store, reference, output.path)
         self.label(reference, output)
 
     def address(self, reference: str) -> str:

@@ -1,6 +1,6 @@
 """Measures models side by side on the test rows, judges the candidate by the policy, and publishes the evaluation."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,9 +26,9 @@ from gatehouse.evaluation.gate import (
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, Fairness
-from gatehouse.evaluation.result import EvaluateResult
+from gatehouse.evaluation.result import EvaluateResult, Importance
 from gatehouse.evaluation.slices import Slice, measured_slices
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.spec import IMPORTANCE, EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named, metrics_for
 from gatehouse.metrics.curves import calibration, confusion, histogram, positions, precision_recall, residuals, roc
 from gatehouse.metrics.judging import TaskProfile
@@ -112,6 +112,7 @@ class Evaluation:
         profile: What the policy leaves to the task.
         inputs: References by role, empty for none.
         details: More facts for the manifest.
+        importance: That of the candidate's features; empty where only its scores are known.
     """
 
     name: str
@@ -125,6 +126,7 @@ class Evaluation:
     facts: CandidateFacts
     inputs: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Any] = field(default_factory=dict)
+    importance: Sequence[Importance] = ()
 
     def measured(self) -> Measured:
         """Measure the predictions of each role, and apply the rules of the policy to the candidate."""
@@ -236,6 +238,8 @@ class Evaluation:
             },
             "verdict.json": verdict,
         }
+        if self.importance:
+            files[IMPORTANCE] = [asdict(entry) for entry in self.importance]
         if measured.fairness:
             files[FAIRNESS] = [asdict(fairness) for fairness in measured.fairness]
         level, labels = self.task.level, self.part.labels

@@ -1,7 +1,6 @@
 """What a person sees of an evaluation: its page, its typed artifacts in KFP, and the page of an integration suite."""
 
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,13 @@ from gatehouse.data.splitting.parts import class_names
 from gatehouse.evaluation.gate import Rule
 from gatehouse.evaluation.group_measures import FAIRNESS, GROUP_MEASURES
 from gatehouse.evaluation.result import EvaluateResult
-from gatehouse.evaluation.spec import SUITE_FILE, EvaluationSpec, GatePolicy, reasons_of, tolerated
+from gatehouse.evaluation.spec import IMPORTANCE, SUITE_FILE, EvaluationSpec, GatePolicy, reasons_of, tolerated
 from gatehouse.metrics.catalogue import metric_named
+from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.reports.advice import advised
 from gatehouse.reports.charts import Dot
-from gatehouse.reports.contents import rendered
+from gatehouse.reports.contents import write_page
 from gatehouse.reports.format import in_markdown, percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.records import read_record
@@ -63,6 +63,8 @@ def page(store: ArtifactStore, reference: str) -> str:
         slices=_slices(slices, metrics, policy),
         fairness=store.read_json(reference, FAIRNESS) if manifest.entry(FAIRNESS) else [],
         measures=GROUP_MEASURES,
+        importance=_importance(store.read_json(reference, IMPORTANCE) if manifest.entry(IMPORTANCE) else []),
+        objective=metric_named(profile_of(TASKS[manifest.details["task"]]).objective),
         judged_cost=costs is not None,
         cost=record or (measured[0] if measured else None),
         inputs={
@@ -158,6 +160,15 @@ def _comparison(verdict: Json, policy: GatePolicy) -> dict[str, Any]:
     }
 
 
+def _importance(entries: Sequence[Json]) -> list[Dot]:
+    """Features by importance, the greatest first; those whose interval holds 0 are soft."""
+    dots = []
+    for entry in sorted(entries, key=lambda entry: (-entry["value"], entry["feature"])):
+        low, high = entry["interval"] or (math.nan, math.nan)
+        dots.append(Dot(entry["feature"], entry["value"], low, high, mark="" if low > 0 else "soft"))
+    return dots
+
+
 def _slices(slices: Sequence[Json], metrics: Json, policy: GatePolicy) -> dict[str, Any]:
     """Slices by the metric that the task is judged by, the worst first: rows of the table, and dots per limit."""
 
@@ -226,7 +237,7 @@ def present(result: EvaluateResult, store: ArtifactStore, metrics: Any, roc: Any
             [named.get(number, f"class {number}") for number in numbers],
             [[counts.get((label, predicted), 0) for predicted in numbers] for label in numbers],
         )
-    shutil.copyfile(rendered(store, result.evaluation), report.path)
+    write_page(store, result.evaluation, report.path)
     for artifact in (metrics, roc, report, summary):
         artifact.metadata["reference"] = store.address_of(result.evaluation)
     with open(summary.path, "w", encoding="utf-8") as stream:

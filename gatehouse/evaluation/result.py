@@ -1,5 +1,6 @@
 """The result of an evaluation, and what scores must be like to be evaluated."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -52,3 +53,12 @@ def require_usable(predicted: Array, rows: Array, task: Task, scorer: str, sourc
             f"The {scorer} gave {len(predicted)} predictions for {len(rows)} rows; expected {EXPECTED[task.output]} "
             f"for every row{others}."
         )
+
+
+@dataclass(frozen=True)
+class Importance:
+    """By how much the objective is worse without what a feature says; `interval` has the ends of its 95 % interval."""
+
+    feature: str
+    value: float
+    interval: tuple[float, float] | None = None

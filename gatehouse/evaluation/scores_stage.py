@@ -161,7 +161,7 @@ def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> Eva
     """
     import pyarrow.parquet as pq
 
-    from gatehouse.data.splitting.parts import Part, UnusablePartError
+    from gatehouse.data.splitting.parts import Part, UnusablePartError, group_numbers
     from gatehouse.data.statistics.linear_model import LinearModel
     from gatehouse.evaluation.bootstrap import Units
     from gatehouse.evaluation.evaluating import BASELINE, CANDIDATE, CHAMPION, CONSTANT, CandidateFacts, Evaluation
@@ -184,7 +184,7 @@ def evaluate_scores(request: EvaluateScoresRequest, store: ArtifactStore) -> Eva
     if task.counted == "group":
         if not grouped:
             raise ConfigurationError("group: expected the column of the rows that are ranked together, found none.")
-        groups = np.unique(table[grouped].combine_chunks().dictionary_encode("encode").indices, return_inverse=True)[1]
+        groups = group_numbers(table[grouped], f"group: {grouped}")
     whole = part = Part(np.arange(len(table)), table, labels, groups, tuple(facts["classes"]))
     if facts["weights"]:  # A row that stands for several is several, which the bootstrap draws together.
         weights = numbers_of(table[facts["weights"]], "weights")

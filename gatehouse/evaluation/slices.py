@@ -180,7 +180,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
 
 
 def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
-    """By column, the name of each row's group, `column=value`, shape (rows,); a null is a value of its own.
+    """By column, the name of each row's group, `column=value`, shape (rows,); null and NaN are one value.
 
     Raises ConfigurationError if there is no such column; `key` is the key of the specification that names it.
     """
@@ -193,4 +193,5 @@ def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str,
 
 
 def _named(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(name, pc.fill_null(pc.cast(column, pa.string()), NULL), "=")
+    values = pc.if_else(pc.is_null(column, nan_is_null=True), NULL, pc.cast(column, pa.string()))
+    return pc.binary_join_element_wise(name, values, "=")

@@ -19,8 +19,8 @@ from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
 from gatehouse.store.identity import Spec, Unordered
 
-SUITE_FILE, GOLDEN = "integration.json", "golden.parquet"
-"""The files of a suite: its checks; and the numbers of the golden rows with their predictions."""
+SUITE_FILE, GOLDEN, IMPORTANCE = "integration.json", "golden.parquet", "importance.json"
+"""The files of a suite: its checks; the numbers of the golden rows with their predictions. And one of an evaluation."""
 PASS, FAIL, NOT_CHECKED = "pass", "fail", "not checked"
 ONLINE = "online features"
 """The check that online retrieval returns the features that the candidate was trained on."""

@@ -82,6 +82,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.evidence import data_checks, origins_of, suite_of, unseen_part
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
+    from gatehouse.evaluation.importance import permuted_importance, sampled
     from gatehouse.metrics.performance import measure_latency
     from gatehouse.training.predictor import Predictor
 
@@ -117,6 +118,8 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     number = store.append(f"measurements/{request.model}", measurement)
     inputs = {"model": request.model, "champion": request.champion, "floor": request.floor, "baseline": baseline}
     inputs |= data | {name: getattr(request, name) for name in (*DATA_CHECKS, "integration")}
+    sample = sampled(part, candidate.features)
+    importance = permuted_importance(candidate, sample, candidate.features, units_of(request, store, sample, details))
     evaluation = Evaluation(
         name=Reference.parse(request.model).name,
         task=task,
@@ -135,6 +138,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
             integration=suite_of(store, request.integration, request.model, request.split, candidate, part),
         ),
         inputs=inputs,
+        importance=importance,
     )
     return evaluation.published(store)
 

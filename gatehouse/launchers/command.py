@@ -25,7 +25,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from gatehouse.errors import GatehouseError, MissingArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError, StoreError
 from gatehouse.launchers import launcher
 from gatehouse.launchers.launcher import (
     CHECKPOINTS,
@@ -43,6 +43,7 @@ from gatehouse.runtime.process import descendants, die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import sha256_of
 from gatehouse.store.objects.opening import open_objects
+from gatehouse.store.publishing import files_of
 from gatehouse.store.records import create_record, read_record, remove_record
 from gatehouse.tracking.place import OWN_TOKEN, OWN_URI, TOKEN, URI
 
@@ -323,14 +324,17 @@ def finish(directory: Path) -> int:
     if not (directory / _COMPLETE).exists():
         return 0
     output = Path((directory / _COMPLETE).read_text())
-    files = sorted(path for path in output.rglob("*") if path.is_file())
-    if not files and json.loads((directory / JOB).read_text())["output"]:
-        message = "the command ended with exit code 0, and left no file in $GATEHOUSE_OUTPUT."
-        write_json(directory / FAILURE, {"message": message})
-        return 1
+    try:
+        files = files_of(output)
+    except ConfigurationError as error:
+        files = {}
+        if json.loads((directory / JOB).read_text())["output"]:
+            message = f"the command ended with exit code 0, and left no model in $GATEHOUSE_OUTPUT: {error}"
+            write_json(directory / FAILURE, {"message": message})
+            return 1
     with tarfile.open(directory / WEIGHTS, "w") as archive:
-        for path in files:
-            entry = tarfile.TarInfo(path.relative_to(output).as_posix())  # Without owner and time, which differ.
+        for name, path in sorted(files.items()):
+            entry = tarfile.TarInfo(name)  # Without owner and time, which differ.
             with open(path, "rb") as content:
                 entry.size = os.fstat(content.fileno()).st_size
                 archive.addfile(entry, content)

@@ -114,8 +114,14 @@ def launch(request: CommandRequest, store: ArtifactStore) -> LaunchResult:
 _WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "min_nodes": 0, "processes": 1}
 _WHERE |= {"resources": {}, "restarts": 3}
 _METRIC = re.compile(
-    r"(?<![\w./-])([A-Za-z_][\w./-]*)\s*=\s*([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(?![\w/]|\.\w)", re.I
+    r"(?<![\w./-])(?:([a-z][\w-]*) +)?([a-z_][\w./-]*)\s*=\s*"
+    r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(,\d[\d.,]*)?(?![\w/]|\.\w)",
+    re.I,
 )
+_OTHER_RANK = re.compile(r"\[default[1-9]\d*\]:")  # as torchrun begins the lines of other processes than the first
+STEPS = ("step", "epoch")
+"""Metrics of a line that number it; else the lines are counted."""
+_LEVELS = ("", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _LOOK_SECONDS = 0.2
 
 
@@ -187,19 +193,9 @@ def plain(parameter: Any) -> Any:
     return json.loads(canonical_json(parameter), parse_float=lambda text: int(n) if (n := float(text)) % 1 == 0 else n)
 
 
-def metrics_in(line: str) -> dict[str, float]:
-    """The metrics in a line of a log: every `name=value` with a number, as Katib's collector of lines reads them.
-
-    Example:
-        >>> metrics_in("[default0]:epoch=3 loss=0.25, accuracy = 9e-1 shape=(2, 3)")
-        {'epoch': 3.0, 'loss': 0.25, 'accuracy': 0.9}
-    """
-    return {name: float(value) for name, value in _METRIC.findall(line)}
-
-
 @dataclass
-class LineSteps:
-    """The steps at which MLflow shows the lines of a log, of which it keeps the first value at each step.
+class PrintedMetrics:
+    """Reads the metrics in the lines of a log, and the steps at which MLflow shows them: the first value at each step.
 
     A step is the `step` in the line, else its `epoch`, else the number of the line. Where steps begin anew in each
     epoch, and lines have both, the steps of an epoch follow those of the epoch before. A command that goes on from a
@@ -211,13 +207,38 @@ class LineSteps:
     offset: int = 0  # What is added to the steps of the last epoch.
     offsets: dict[str, int] = field(default_factory=dict)  # By epoch.
     warned: bool = False
+    words: dict[str, str] = field(default_factory=dict)  # The word before each metric, such as `val`.
+
+    def read(self, line: str) -> dict[str, float]:
+        """The metrics in a line: every `name=value` with a number, as Katib's collector of lines reads them.
+
+        Of several processes only the first counts. A number with separators, and a metric that lines have after
+        different words, are NaN: it is not known which number is meant.
+
+        Example:
+            >>> PrintedMetrics().read("[default0]:epoch=3 loss=0.25, accuracy = 9e-1 shape=(2, 3)")
+            {'epoch': 3.0, 'loss': 0.25, 'accuracy': 0.9}
+        """
+        metrics: dict[str, float] = {}
+        for word, name, value, rest in () if _OTHER_RANK.match(line) else _METRIC.findall(line):
+            word = "" if word.upper() in _LEVELS or name in STEPS else word
+            before = self.words.setdefault(name, word)
+            metrics[name] = math.nan if rest or word != before else float(value)
+            if rest:
+                logger.warning("%s=%s%s: expected a number without separators; it counts as NaN.", name, value, rest)
+            elif word != before:
+                self.words[name] = "="  # No word is one: the metric stays unknown.
+                logger.warning(
+                    "%s: expected one metric of this name, found it after %r and after %r; it counts as NaN. Print a "
+                    "name of its own for each, such as val_%s=…",
+                    *(name, before, word, name),
+                )
+        return metrics
 
     def step_of(self, metrics: Mapping[str, float]) -> int:
         """The step of the next line."""
         self.lines += 1
-        step, epoch = (
-            int(value) if 0 <= (value := metrics.get(name, math.nan)) < math.inf else None for name in ("step", "epoch")
-        )
+        step, epoch = (int(value) if 0 <= (value := metrics.get(name, math.nan)) < math.inf else None for name in STEPS)
         if step is None:
             return self.lines - 1 if epoch is None else epoch
         if epoch is None:
@@ -267,13 +288,13 @@ def finished_command(
         write_json(directory / JOB, job | {"parameters": parameters or {}, "output": parameters is None})
         # A command that goes on from its last checkpoint may have nothing more to print.
         printed = json.loads((directory / PRINTED).read_text()) if (directory / PRINTED).exists() else {}
-        metrics, steps = printed.get("metrics", {}), LineSteps(**printed.get("steps", {}))
+        metrics, reader = printed.get("metrics", {}), PrintedMetrics(**printed.get("steps", {}))
         if (log := directory / LOG).exists():
             for line in log.read_text(errors="replace").splitlines():
-                if new := metrics_in(line):
+                if new := reader.read(line):
                     metrics |= new
-                    steps.step_of(new)
-            write_json(directory / PRINTED, {"metrics": metrics, "steps": vars(steps)})
+                    reader.step_of(new)
+            write_json(directory / PRINTED, {"metrics": metrics, "steps": vars(reader)})
             log.unlink()
         chosen = launcher(store, spec.launch)
         run = TrainingJob(directory, COMMAND, spec.processes, spec.timeout_minutes, spec.restarts)
@@ -283,10 +304,11 @@ def finished_command(
                 around.enter_context(tracked_job(store, key, request.name, directory / METRICS))
             lines = around.enter_context(closing(MetricsFile(directory / METRICS)))
 
-            def on_line(new: dict[str, float]) -> None:
-                metrics.update(new)
-                lines.log(new, steps.step_of(new))
-                on_metrics(new)
+            def on_line(line: str) -> None:
+                if new := reader.read(line):
+                    metrics.update(new)
+                    lines.log(new, reader.step_of(new))
+                    on_metrics(new)
 
             around.enter_context(in_background(lambda ended: _follow(log, on_line, ended), f"metrics-{key}"))
             chosen.run(run)
@@ -308,8 +330,8 @@ def _link(path: Path, target: Path) -> None:
     os.symlink(path.resolve(strict=True), target)
 
 
-def _follow(log: Path, on_line: Callable[[dict[str, float]], None], ended: Event) -> None:
-    """Pass on the metrics of each line that the log gets, until the command has ended and all are read."""
+def _follow(log: Path, on_line: Callable[[str], None], ended: Event) -> None:
+    """Pass on each line that the log gets, until the command has ended and all are read."""
     position, last = 0, False
     while not last:
         last = ended.wait(_LOOK_SECONDS)
@@ -317,5 +339,4 @@ def _follow(log: Path, on_line: Callable[[dict[str, float]], None], ended: Event
             file.seek(position)
             while (line := file.readline()).endswith(b"\n") or (last and line):
                 position = file.tell()
-                if new := metrics_in(line.decode(errors="replace")):
-                    on_line(new)
+                on_line(line.decode(errors="replace"))

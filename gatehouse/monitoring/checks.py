@@ -1,7 +1,7 @@
 """Checks of the newest rows against earlier ones: drift of features, predictions, labels; quality; performance."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from scipy.special import stdtrit
 
 from gatehouse.data.splitting.parts import Part, divided_set, read_part
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
+from gatehouse.evaluation.importance import permuted_importance, sampled
 from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.judging import objective_of, profile_of
+from gatehouse.metrics.judging import objective_of
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.monitoring import decision
@@ -57,7 +58,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor
 
 _DIGITS = 9
-_SHUFFLED_ROWS, _SHUFFLES = 2000, 2
 
 
 def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mapping[str, float]) -> list[Finding]:
@@ -121,23 +121,12 @@ def data_drift(spec: DataDriftSpec, rows: Rows, min_rows: int, importance: Mappi
     return [together, *sorted(findings, key=lambda finding: (-closeness(finding), finding.name))]
 
 
-def permuted_importance(
-    store: ArtifactStore, predictor: Predictor, split: str, features: Iterable[str]
+def importance_of(
+    store: ArtifactStore, predictor: Predictor, split: str, features: Collection[str]
 ) -> dict[str, float]:
-    """Permutation importance by feature on about 2,000 of the champion's test rows."""
-    metric = metric_named(profile_of(predictor.task).objective)
-    part = read_part(store, divided_set(store, split), split, "test", predictor.task).thinned(_SHUFFLED_ROWS)
-    value = metric.measure(part.labels, predictor.read(predictor.predict(part.table), part.groups))
-    importance = {}
-    for number, name in enumerate(features):
-        random, losses = np.random.default_rng([number]), []
-        for _ in range(_SHUFFLES):
-            values = part.table[name].take(pa.array(random.permutation(part.table.num_rows)))
-            table = part.table.set_column(part.table.column_names.index(name), name, values)
-            changed = predictor.predict(table)
-            losses.append(metric.worse_by(metric.measure(part.labels, predictor.read(changed, part.groups)), value))
-        importance[name] = float(np.mean(losses))
-    return importance
+    """Permutation importance by feature on up to 2,000 of the champion's test rows."""
+    part = read_part(store, divided_set(store, split), split, "test", predictor.task)
+    return {entry.feature: entry.value for entry in permuted_importance(predictor, sampled(part, features), features)}
 
 
 def _moved(

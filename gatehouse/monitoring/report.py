@@ -1,6 +1,5 @@
 """The page of a drift report: the decision, each check, and for each feature what moved, its weight, and why."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from gatehouse.monitoring import decision
 from gatehouse.monitoring.decision import ALARM, DATA, MOVED, PERFORMANCE, QUALITY, QUIET, Finding
 from gatehouse.monitoring.movement import TITLES
 from gatehouse.monitoring.stage import FILE
-from gatehouse.reports.contents import rendered
+from gatehouse.reports.contents import write_page
 from gatehouse.reports.format import in_markdown, moment, percent
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.store.reference import Reference
@@ -82,7 +81,7 @@ def page(store: ArtifactStore, reference: str) -> str:
 
 def present(store: ArtifactStore, reference: str, report: Any, summary: Any, metrics: Any) -> None:
     """Fill KFP's typed outputs (HTML, Markdown, Metrics) from a drift report."""
-    shutil.copyfile(rendered(store, reference), report.path)
+    write_page(store, reference, report.path)
     Path(summary.path).write_text(summary_of(store, reference), encoding="utf-8")
     for name, value in numbers_of(store, reference).items():
         metrics.log_metric(name, value)

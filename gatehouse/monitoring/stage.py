@@ -93,7 +93,7 @@ def _compared_with_champion(request: MonitorRequest, store: ArtifactStore) -> Co
         return Comparison(request.spec, rows, scored)
     split = store.manifest(request.model).derived_from["split"]
     return Comparison(
-        *(request.spec, rows, scored), lambda: checks.permuted_importance(store, champion(), split, rows.features)
+        *(request.spec, rows, scored), lambda: checks.importance_of(store, champion(), split, rows.features)
     )
 
 

@@ -17,6 +17,7 @@ from gatehouse.store.manifest import Manifest
 from gatehouse.store.querying import queried, tables_in
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning.trial import beside
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -196,10 +197,10 @@ class Experiment(Artifact):
     """A published experiment. Its data frame has a row for each trial."""
 
     def rows(self) -> Iterable[Row]:
-        """Number, state, objectives, parameters and model of each trial."""
+        """Number, state, model, objectives and parameters of each trial."""
         for trial in self.store.read_json(self.reference, "trials.json"):
-            about = {"trial": trial["number"], "state": trial["state"]} | (trial.get("values") or {})
-            yield about | trial["parameters"] | {"model": trial.get("model")}
+            about = {"trial": trial["number"], "state": trial["state"], "model": trial.get("model")}
+            yield beside(about | (trial.get("values") or {}), trial["parameters"])
 
 
 def artifact_of(store: ArtifactStore, reference: Reference | str) -> Artifact:

@@ -11,7 +11,7 @@ from gatehouse.registry.approval import approval_command, now, rules_of
 from gatehouse.registry.explanation import require_answers
 from gatehouse.registry.external import bound_evaluation, publish_files, record_statements
 from gatehouse.registry.ledger import CHAMPION, SEES_CHAMPIONS, WRITES_LEDGER, Ledger, VerdictSubject
-from gatehouse.registry.naming import NAME
+from gatehouse.registry.naming import NAME, named
 from gatehouse.registry.projection import project
 from gatehouse.registry.registration import decision_on, differing, next_registration, verdict_on
 from gatehouse.runtime.redaction import redacted, without_secrets
@@ -259,13 +259,13 @@ class PromoteResult(StageModel):
 def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     """Promote, roll back or archive a version, and update MLflow; a repeat changes nothing.
 
-    Raises ConfigurationError if there is no such action; GatehouseError as `promotion.promote`, `rollback` and
+    Raises ConfigurationError if there is no such action or model; GatehouseError as `promotion.promote`, `rollback` and
     `archive` raise.
     """
     if request.action not in _DONE:
         raise ConfigurationError(f"action: expected one of {', '.join(_DONE)}, found {request.action!r}.")
     name, reason = request.model_name, request.reason
-    before = Ledger(store, name).state()
+    before = named(store, name).ledger.state()
     version = request.version or before.staging
     unchanged = False
     if request.action == "promote":

@@ -1,15 +1,20 @@
 """The page of an artifact, drawn in the present style, and the page of any artifact without one of its own."""
 
+import logging
+import shutil
 from pathlib import Path
 
+from gatehouse.errors import GatehouseError
 from gatehouse.reports.format import is_number
-from gatehouse.reports.page import render
+from gatehouse.reports.page import Verdict, render
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.pages import draw
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import CONTENTS, STAGES, declared_stages
 from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
 
 _LARGEST = 1 << 20
 _MOST_BARS = 100
@@ -61,6 +66,21 @@ def rendered(store: ArtifactStore, reference: Reference | str) -> Path:
     copies = LocalObjects(store.local_folder)
     copies.put_bytes(key, store.objects.get_bytes(key))
     return copies.local_path(key)
+
+
+def write_page(store: ArtifactStore, reference: str, path: str) -> None:
+    """Write an artifact's page to a file; if it cannot be drawn, one that says so, as no result depends on pages.
+
+    Raises as `rendered` if the artifact is not there or not what its reference says.
+    """
+    try:
+        shutil.copyfile(rendered(store, reference), path)
+    except GatehouseError:
+        raise
+    except Exception as error:
+        logger.warning("The page of %s was not drawn.", reference, exc_info=error)
+        text = f"The page could not be drawn: {type(error).__name__}. The log of the task says why."
+        Path(path).write_text(render("report.html", reference, "", Verdict("warn", text)), encoding="utf-8")
 
 
 def _page(kind: str) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gatehouse.data.splitting.parts import divided_set
+from gatehouse.data.splitting.parts import divided_set, group_numbers
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import JOB
 from gatehouse.metrics.tasks import TASKS, task_of_loss
@@ -231,10 +231,7 @@ def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group:
         weights["train"] = by_class[numbers] if before is None else before * by_class[numbers]
     targets = {}
     for part, table in tables.items():
-        groups = None
-        if group:
-            encoded = pc.dictionary_encode(_column(table, group, "Group").combine_chunks(), null_encoding="encode")
-            groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+        groups = group_numbers(_column(table, group, "Group"), f"Group {group} of part {part}") if group else None
         weight = weights[part]
         single = None if weight is None else weight.astype(np.float32)
         targets[part] = Targets(labels[part].astype(np.float32), single, groups)

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ from gatehouse.errors import GatehouseError
 from gatehouse.metrics.tasks import Output, task_of_loss
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.calibration import Isotonic
 from gatehouse.training.job import read_part
 from gatehouse.training.model_spec import weights_file
 from gatehouse.training.predictor import Predictor, read_weights, scorer
 
 TOLERANCE = 1e-5
-_ROWS = 1_000
+_ROWS, _MOST_ROWS = 1_000, 1_000_000
 
 
 class ExportError(GatehouseError):
@@ -38,17 +39,29 @@ class Exported:
 
 
 def export_model(store: ArtifactStore, model: str, tolerance: float = TOLERANCE) -> Exported:
-    """A published model as ONNX, compared on a thousand evenly spaced rows of its test part; see `exported`."""
+    """A published model as ONNX, compared on a thousand evenly spaced rows of its test part; see `exported`.
+
+    Calibrated models are also compared on the rows nearest to each step of the calibration, where little changes much.
+    """
     predictor, inputs = Predictor.load(store, model), store.manifest(model).derived_from
-    architecture = predictor.description["architecture"]["model"]["architecture"]
-    weights = read_weights(architecture, store.path(model, weights_file(architecture)))
+    architecture = predictor.description["architecture"]
+    kind = architecture["model"]["architecture"]
+    weights = read_weights(kind, store.path(model, weights_file(kind)))
     part = read_part(store, inputs["split"], "test")
-    rows = part.thinned(min(1.0, _ROWS / max(part.num_rows, 1)))
-    notes = {"transformation": canonical_json(predictor.description["transformation"])}
+    rows = part.thinned(min(1.0, _MOST_ROWS / max(part.num_rows, 1)))
+    numbers, ids = predictor.transformation.apply(rows)
+    chosen = np.linspace(0, len(numbers) - 1, min(_ROWS, len(numbers))).astype(np.int64)
+    notes, calibration = {"transformation": canonical_json(predictor.description["transformation"])}, None
     if predictor.calibration is not None:
         notes["calibration"] = canonical_json(predictor.calibration.to_json())
-    numbers, ids = predictor.transformation.apply(rows)
-    return exported(predictor.description["architecture"], weights, numbers, ids, notes, tolerance)
+        calibration = predictor.calibration.apply
+        if isinstance(calibrator := predictor.calibration.calibrator, Isotonic):
+            scores = scorer(architecture, weights)(numbers, ids)
+            order = np.argsort(scores)
+            above = np.searchsorted(scores[order], calibrator.scores)
+            near = order[np.clip(np.concatenate([above - 1, above]), 0, len(order) - 1)]
+            chosen = np.union1d(chosen, near)
+    return exported(architecture, weights, numbers[chosen], ids[chosen], notes, tolerance, calibration)
 
 
 def exported(
@@ -58,11 +71,13 @@ def exported(
     ids: npt.NDArray[np.int64],
     notes: Mapping[str, str],
     tolerance: float = TOLERANCE,
+    calibration: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None = None,
 ) -> Exported:
     """The model as ONNX, compared on prepared rows: numbers (rows, width) and category ids (rows, columns).
 
     A network has the inputs `numbers` and `ids`; trees have one input `rows`, which joins both. The output is
-    `scores`; `notes` are the metadata of the file, beside the task.
+    `scores`; `notes` are the metadata of the file, beside the task. Scores are compared, and what `calibration`, which
+    the server applies, makes of them.
 
     Raises:
         ExportError: if a score differs by more than is accepted.
@@ -89,7 +104,8 @@ def exported(
     scores = np.asarray(session.run(None, inputs)[-1])
     if task.output == "probability" and "rows" in feeds:  # The column of the positive label.
         scores = scores[:, 1]
-    difference = float(np.max(np.abs(scores.reshape(expected.shape) - expected)))
+    scores, served = scores.reshape(expected.shape), calibration or np.asarray
+    difference = float(max(np.abs(scores - expected).max(), np.abs(served(scores) - served(expected)).max()))
     if not difference <= tolerance:
         raise ExportError(
             f"onnxruntime and the model differ by {difference:.3g} on {len(numbers):,} rows: expected at most "

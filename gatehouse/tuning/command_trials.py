@@ -1,19 +1,17 @@
 """Trials as runs of a command of the user's own, which prints its metrics."""
 
+import math
 import re
 import shutil
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gatehouse.launchers.launch_stage import CommandRequest, finished_command
+from gatehouse.launchers.launch_stage import STEPS, CommandRequest, finished_command
 from gatehouse.launchers.launcher import TrainingFailedError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.runner import Ended, RunningTrial, TrialThreads
 from gatehouse.tuning.spec import PLACEHOLDER, CommandSearchSpec
-
-_STEPS = ("step", "epoch")
-"""Metrics of a line that number it; else the lines with the objective are counted."""
 
 
 class CommandTrials(TrialThreads):
@@ -34,7 +32,8 @@ class CommandTrials(TrialThreads):
 
         def on_metrics(metrics: dict[str, float]) -> None:
             if objective in metrics and (steps := self._spec.steps_per_trial):
-                number = next((int(metrics[name]) for name in _STEPS if name in metrics), trial.done + self._first)
+                numbers = (int(metrics[name]) for name in STEPS if math.isfinite(metrics.get(name, math.nan)))
+                number = next(numbers, trial.done + self._first)
                 self._first = min(self._first, max(number, 0))
                 if (done := number + 1 - self._first) > trial.done:
                     trial.report(done, steps, metrics)

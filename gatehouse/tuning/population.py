@@ -133,8 +133,7 @@ def _perturbed(parameter: ParameterSpec, value: Any, factor: float) -> Any:
     """A value as Optuna stores it, times a factor, within its bounds; for listed numbers the next one."""
     if parameter.finite is None:
         return min(max(value * factor, parameter.min or 0.0), parameter.max or 0.0)
-    values = list(range(len(parameter.choices))) if parameter.choices else list(parameter.finite)
+    values: Sequence[Any] = range(len(parameter.choices)) if parameter.choices else parameter.finite
     if all(isinstance(choice, int | float) for choice in parameter.choices):
-        numbers: Any = parameter.choices or parameter.finite
-        values = [place for _, place in sorted(zip(numbers, values, strict=True))]
+        values = sorted(values, key=parameter.choices.__getitem__) if parameter.choices else values
     return values[min(max(values.index(value) + (factor > 1) - (factor < 1), 0), len(values) - 1)]

@@ -188,15 +188,19 @@ def write_trials(store: ArtifactStore, reference: str, path: str) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def cell(value: object) -> object:
-        return canonical_json(value) if isinstance(value, list | dict) else value
+    def column(values: list[object]) -> list[object]:
+        """Values of one kind, or their texts: a parameter's choices may be of several."""
+        kinds = {float if type(value) is int else type(value) for value in values if value is not None}
+        if len(kinds) <= 1 and kinds <= {bool, float, str}:
+            return values
+        return [value if value is None or isinstance(value, str) else canonical_json(value) for value in values]
 
     trials = store.read_json(reference, "trials.json")
     kinds = ("parameters", "metrics")
     names = {kind: sorted({name for trial in trials for name in trial[kind]}) for kind in kinds}
     columns = {name: [trial[name] for trial in trials] for name in ("number", "state", "reason")}
     for kind in kinds:
-        columns |= {f"{kind[:-1]}.{name}": [cell(trial[kind].get(name)) for trial in trials] for name in names[kind]}
+        columns |= {f"{kind[:-1]}.{name}": column([trial[kind].get(name) for trial in trials]) for name in names[kind]}
     pq.write_table(pa.table(columns), path)
 
 

@@ -103,7 +103,9 @@ Value = Annotated[bool | int | float | str | tuple[int, ...] | dict[str, Any], W
 """A value of a setting of `training`, or of a group of settings."""
 
 _SAMPLES = 200
+_MOST_VALUES, _LARGEST_GRID = 1_000_000, 100_000
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_PRINTED = re.compile(r"[A-Za-z_][\w./-]*")
 PLACEHOLDER = re.compile(rf"(?<!\$)\{{({_NAME.pattern})\}}")
 """A parameter in a command: `{name}`, and no variable of a shell, `${name}`."""
 
@@ -116,9 +118,11 @@ class ParameterSpec(Spec):
 
     name: str = Field(description="Dotted name in `training`, such as `optimizer.learning_rate`.")
     type: Literal["double", "int", "categorical"] = Field(description="What its values are.")
-    min: float | None = Field(None, description="Least value; not for categorical.")
-    max: float | None = Field(None, description="Greatest value; not for categorical.")
-    step: float | None = Field(None, gt=0, description="Distance of neighbouring values, from `min` on; 1 for int.")
+    min: float | None = Field(None, allow_inf_nan=False, description="Least value; not for categorical.")
+    max: float | None = Field(None, allow_inf_nan=False, description="Greatest value; not for categorical.")
+    step: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Distance of neighbouring values, from `min` on; 1 for int."
+    )
     log: bool = Field(False, description="Search on a logarithmic scale, for values that matter by their ratio.")
     choices: tuple[Value, ...] = Field((), description="For categorical: the values.")
     when: dict[str, Values] = Field(
@@ -153,8 +157,11 @@ class ParameterSpec(Spec):
             raise ValueError("step: values of a logarithm have no even steps; remove step or log")
         if self.step is not None and self.step > self.max - self.min:
             raise ValueError(f"step: expected at most max - min, {self.max - self.min:g}, found {self.step:g}")
-        if self.type == "int" and self.step is not None and self.step != int(self.step):
-            raise ValueError(f"step: expected a whole number for int, found {self.step:g}")
+        whole = {name: getattr(self, name) for name in ("min", "max", "step") if self.type == "int"}
+        if cut := [f"{name} {value:g}" for name, value in whole.items() if value is not None and value % 1]:
+            raise ValueError(f"expected whole numbers for int, found {', '.join(cut)}")
+        if self.type == "double" and self.step and (self.max - self.min) / self.step > _MOST_VALUES:
+            raise ValueError(f"step: expected at most {_MOST_VALUES:,} values; remove step, or take a greater one")
         return self
 
     def _name_problem(self) -> str:
@@ -171,13 +178,13 @@ class ParameterSpec(Spec):
         return low, high, low + (high - low) / math.pi
 
     @property
-    def finite(self) -> tuple[Any, ...] | None:
+    def finite(self) -> Sequence[Any] | None:
         """All values, in order; None if there are infinitely many."""
         if self.type == "categorical":
             return self.choices
         low, high = self.min or 0.0, self.max or 0.0
         if self.type == "int":
-            return tuple(range(int(low), int(high) + 1, int(self.step or 1)))
+            return range(int(low), int(high) + 1, int(self.step or 1))
         if self.step is None:
             return (low,) if low == high else None
         first, step = Decimal(str(low)), Decimal(str(self.step))
@@ -185,12 +192,14 @@ class ParameterSpec(Spec):
 
     def internal(self, value: Any) -> float | int | None:
         """A value as Optuna stores it, with a choice as its index; None if the parameter has no such value."""
-        if self.finite is not None:
-            values = list(map(plain, self.finite))
-            if plain(value) not in values:
-                return None
-            return values.index(plain(value)) if self.type == "categorical" else value
-        return value if isinstance(value, int | float) and (self.min or 0) <= value <= (self.max or 0) else None
+        if self.type == "categorical":
+            values = list(map(plain, self.choices))
+            return values.index(plain(value)) if plain(value) in values else None
+        if not isinstance(value, int | float) or not (self.min or 0) <= value <= (self.max or 0):
+            return None
+        if self.type == "int":  # A range is searched through for anything but an int.
+            return value if value % 1 == 0 and int(value) in (self.finite or ()) else None
+        return value if self.finite is None or value in self.finite else None
 
     @property
     def words(self) -> str:
@@ -238,15 +247,15 @@ def condition_problems(parameters: Sequence[ParameterSpec]) -> Iterator[str]:
     """Problems of the conditions: parents that are not listed before, and values that a parent does not have."""
     for index, parameter in enumerate(parameters):
         for parent, value in parameter.when.items():
-            values = [other.finite for other in parameters[:index] if other.name == parent]
-            if not values:
+            parents = [other for other in parameters[:index] if other.name == parent]
+            if not parents:
                 yield f"parameters: {parameter.name}: when: there is no parameter {parent} before it"
-            elif None in values:
+            elif any(other.finite is None for other in parents):
                 yield f"parameters: {parameter.name}: when: {parent} has no list of values that one could be of"
             else:
-                possible = [choice for choices in values for choice in choices or ()]
-                listed = value if isinstance(value, tuple) and value not in possible else (value,)
-                if missing := [choice for choice in listed if choice not in possible]:
+                is_list = isinstance(value, tuple) and all(other.internal(value) is None for other in parents)
+                listed = value if isinstance(value, tuple) and is_list else (value,)
+                if missing := [choice for choice in listed if all(other.internal(choice) is None for other in parents)]:
                     yield f"parameters: {parameter.name}: when: {parent} is never {', '.join(map(str, missing))}"
 
 
@@ -473,6 +482,8 @@ class ExperimentSpec(Spec):
         if self.is_grid and (endless := [parameter.name for parameter in parameters if parameter.finite is None]):
             listed = ", ".join(endless)
             yield f"algorithm: {algorithm} needs parameters with a list of values, or with a step; found {listed}"
+        elif self.is_grid and (size := math.prod(len(other.finite or ()) for other in parameters)) > _LARGEST_GRID:
+            yield f"algorithm: {algorithm} tries at most {_LARGEST_GRID:,} combinations, found {size:,}"
         if self.is_grid and self.warm_start:
             yield "warm_start: a grid tries all its configurations"
         if algorithm == "CmaEsSampler":
@@ -509,6 +520,8 @@ class CommandSearchSpec(ExperimentSpec):
         if not self.objective:
             yield "objective: expected a metric that the command prints"
         for aim in self.objective:
+            if not _PRINTED.fullmatch(aim.metric):
+                yield f"objective: {aim.metric}: expected a name as printed lines have one, without spaces"
             if aim.direction is None and aim.own_direction is None:
                 yield f"objective: {aim.metric}: expected a direction, minimize or maximize"
         if self.early_stopping and not self.steps_per_trial:

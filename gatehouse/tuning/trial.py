@@ -1,5 +1,6 @@
 """One trial of an experiment as data."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -7,6 +8,7 @@ from typing import Any, Literal
 State = Literal["running", "succeeded", "early_stopped", "failed", "killed"]
 """States in Katib's terms; `killed` means stopped by the end of the experiment."""
 
+_MEASURED = ("metrics", "measures")
 _UNPUBLISHED = ("job", "message", "provisional", "seconds", "elapsed")
 
 
@@ -48,14 +50,26 @@ class Trial:
         return self.state != "running"
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as JSON for the artifact: what the same search gives again."""
-        return {name: value for name, value in asdict(self).items() if name not in _UNPUBLISHED}
+        """The trial as JSON for the artifact: what the same search gives again; without numbers that JSON lacks."""
+        body = {name: value for name, value in asdict(self).items() if name not in _UNPUBLISHED}
+        finite = {kind: {name: n for name, n in body[kind].items() if math.isfinite(n)} for kind in _MEASURED}
+        return body | finite
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> "Trial":
         """The trial from the fields in `body`, as `asdict` or `to_json` wrote them."""
         intermediate = tuple((int(step), float(value)) for step, value in body["intermediate"])
         return cls(**{**body, "intermediate": intermediate, "beside": tuple(body["beside"])})
+
+
+def beside(columns: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns and parameters as one row; a parameter with the name of a column is `parameters.NAME`.
+
+    Example:
+        >>> beside({"trial": 3, "state": "succeeded"}, {"state": "CA", "rate": 0.1})
+        {'trial': 3, 'state': 'succeeded', 'parameters.state': 'CA', 'rate': 0.1}
+    """
+    return {**columns, **{f"parameters.{name}" if name in columns else name: parameters[name] for name in parameters}}
 
 
 def words(values: Mapping[str, Any]) -> str:

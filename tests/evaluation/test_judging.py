@@ -213,6 +213,15 @@ def test_scores_that_do_not_fit_are_shown_with_their_place(tmp_path: Path) -> No
         ),
         ({"score": [0.5] * ROWS, "weight": [0.5] * ROWS}, {"weights": "weight"}, ConfigurationError),
         ({"score": SHARES[:, :2].tolist(), "label": TRUTH}, {"task": "multiclass"}, ConfigurationError),
+        ({"label": [np.nan, *TRUTH[1:]], "score": TRUTH}, {"task": "multiclass"}, ConfigurationError),
+        *[
+            (
+                {"query": [gap, *range(1, ROWS)], "label": TRUTH},
+                {"task": "ranking", "group": "query"},
+                UnusablePartError,
+            )
+            for gap in (None, np.nan)
+        ],
         ({"label": [1] * ROWS}, {}, UnusablePartError),
         ({"score": [float("nan"), *[0.5] * (ROWS - 1)]}, {}, ScoringError),
         ({"score": [None, *[0.5] * (ROWS - 1)]}, {}, ScoringError),

@@ -23,7 +23,7 @@ from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
-from tests.training.synthetic import publish_split
+from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split
 
 
 def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
@@ -162,6 +162,12 @@ def test_what_is_published(judged_bench: Bench) -> None:
     assert set(store.read_json(result.evaluation, "curves.json")) == {"candidate", "champion", "baseline"}
     assert sum(entry["rows"] for entry in store.read_json(result.evaluation, "slices.json")) == 1500
     assert store.verify(result.evaluation) == 6
+    importance = {
+        entry["feature"]: entry["interval"] for entry in store.read_json(result.evaluation, "importance.json")
+    }
+    assert set(importance) == {*NUMERIC, *CATEGORICAL} and all(low <= high for low, high in importance.values())
+    shown = page(store, result.evaluation).replace("<wbr/>", "").partition("Importance</h2>")[2]
+    assert all(f">{name}<" in shown for name in importance)
     intervals = store.read_json(result.evaluation, "uncertainty.json")["intervals"]
     for role, values in store.read_json(result.evaluation, "metrics.json").items():
         assert set(intervals[role]) == set(values)

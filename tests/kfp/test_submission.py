@@ -66,6 +66,16 @@ def test_the_same_is_found_on_another_day_and_at_another_commit(kfp_server: KfpS
     assert later.find(api) == first and len(kfp_server.objects.pipeline_versions) == 1
 
 
+def test_each_thing_that_a_run_depends_on_is_in_its_digest() -> None:
+    changes: list[dict[str, Any]] = [{"parameters": {"word": "bye"}}, {"experiment": "other"}, {"service_account": "a"}]
+    changes += [
+        {"plugins_input": {"mlflow": {"experiment_name": "talks"}}},
+        {"upload": Upload("talks", "say", PIPELINE.replace("sha256:00", "sha256:01"))},
+    ]
+    keys = {replace(SUBMISSION, **change).key for change in [{}, *changes]}
+    assert len(keys) == 1 + len(changes)
+
+
 def test_two_who_upload_the_same_under_other_dates_make_one_version(kfp_server: KfpServer) -> None:
     """As at midnight, or from two checkouts: the server allows a name once."""
     api, objects = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT), kfp_server.objects

@@ -1,5 +1,6 @@
 """Commands of a user's own as jobs: they go on from their checkpoints, and every end has its class of error."""
 
+import math
 import os
 import shutil
 from pathlib import Path
@@ -8,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from gatehouse import components
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.command import CheckpointCopies
 from gatehouse.launchers.launch_stage import (
     CommandRequest,
     LaunchResult,
-    LineSteps,
+    PrintedMetrics,
     command_of,
     finished_command,
     launch,
-    metrics_in,
 )
 from gatehouse.launchers.launcher import METRICS, EvictedError, TrainingFailedError, TrainingTimeoutError
 from gatehouse.reports.contents import rendered
@@ -25,6 +26,7 @@ from gatehouse.runtime.process import descendants
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import read_points
+from tests.components import call
 from tests.stand_ins.kubernetes_api import kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
 
@@ -58,6 +60,8 @@ if what == "late" and not killed.exists():
 if what != "empty" and first:
     (output / "nested").mkdir()
     (output / "nested" / "weights").write_text(f"resumed at {begun}")
+if what.startswith("link"):
+    (output / "best").symlink_to("nested" if what == "links" else "gone")
 """
 
 
@@ -95,11 +99,16 @@ def test_a_killed_process_goes_on_from_its_checkpoint(
     assert "Restarts" in page and "SIGKILL" in page
 
 
+def test_a_linked_folder_of_the_output_is_in_the_model(store: ArtifactStore, tmp_path: Path) -> None:
+    assert store.read_text(_launch(store, tmp_path, "links").output, "best/weights") == "resumed at 0"
+
+
 @pytest.mark.parametrize(
     ("what", "changes", "error", "permanent"),
     [
         ("3", {}, TrainingFailedError, True),
         ("empty", {}, TrainingFailedError, True),
+        ("link-dangles", {}, TrainingFailedError, True),
         ("killed", {"settings": {"restarts": 0}}, TrainingFailedError, False),
         ("hangs", {"timeout_minutes": 0.1}, TrainingTimeoutError, False),
         ("hangs", {"settings": {"hang_seconds": 3.0}}, TrainingFailedError, False),
@@ -184,7 +193,7 @@ def test_steps_that_begin_anew_in_each_epoch_follow_each_other(store: ArtifactSt
 
 
 def test_steps_that_begin_anew_without_an_epoch_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    steps = LineSteps()
+    steps = PrintedMetrics()
     assert [steps.step_of({"step": step, "loss": 1.0}) for step in (0.0, 0.0, 2.0)] == [0, 0, 2] and not caplog.text
     assert steps.step_of({"step": 0.0}) == 0 and "print epoch" in caplog.text
 
@@ -224,8 +233,33 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
-    assert metrics_in("loss=0.25. acc=0.9% n=5s best=0.5.") == {"loss": 0.25, "acc": 0.9, "best": 0.5}
-    assert metrics_in("file=3.txt version=1.2.3 path=1/2") == {}
+    assert read("loss=0.25. acc=0.9% n=5s best=0.5.") == [{"loss": 0.25, "acc": 0.9, "best": 0.5}]
+    assert read("file=3.txt version=1.2.3 path=1/2") == [{}]
+
+
+def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
+    assert repr(read("loss=1,234.5, acc=0.9")) == repr([{"loss": math.nan, "acc": 0.9}])
+    known = read("epoch 1 val accuracy=0.9 loss=1", "INFO val accuracy=0.8, INFO loss=2")
+    assert known == [{"accuracy": 0.9, "loss": 1}, {"accuracy": 0.8, "loss": 2}]
+    assert read("Training epoch=1 a=1", "Validation epoch=1 b=1") == [{"epoch": 1, "a": 1}, {"epoch": 1, "b": 1}]
+    for lines in (["train loss=0.1 val loss=0.3"], ["train loss=0.1", "val loss=0.3", "train loss=0.1"]):
+        assert math.isnan(read(*lines)[-1]["loss"]), lines
+
+
+def test_of_several_processes_rank_0_speaks() -> None:
+    assert read("[default0]:loss=0.2", "[default1]:loss=0.9", "[default10]:loss=0.8") == [{"loss": 0.2}, {}, {}]
+
+
+def read(*lines: str) -> list[dict[str, float]]:
+    """The metrics of each line of one log."""
+    reader = PrintedMetrics()
+    return [reader.read(line) for line in lines]
+
+
+def test_the_task_that_makes_a_pickle_warns_of_it(tmp_path: Path) -> None:
+    script = "import os, pickle; pickle.dump([1.0], open(os.environ['GATEHOUSE_OUTPUT'] + '/model.pkl', 'wb'))"
+    made = call(components.launch, tmp_path, command=["python", "script.py"], script=script)
+    assert ["model.pkl" in warning for warning in made.warnings] == [True]
 
 
 def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:

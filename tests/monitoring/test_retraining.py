@@ -106,6 +106,8 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
     Orders(store, "delay").record(first.cause, "ended", exit_code=0)
     assert retrain(_request(store, "drift"), store).action == "done"
+    other = retrain(_request(store, "drift", model=OTHER), store)
+    assert other.action == "held back" and other.cause != first.cause, "another champion is another cause"
     kept = retrain(_request(store, "drift", to="2013-12-01"), store)
     assert kept.action == "held back" and kept.cause != first.cause and "cool_down_days" in kept.reasons[0]
     assert first.summary == f"{first.run} is ordered: drift was found"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kfp import dsl, local
 
-from gatehouse.components import require
+from gatehouse.components import local_runner, require
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
@@ -25,7 +25,7 @@ def test_a_permanent_error_ends_each_retry_at_once_with_its_own_words(
 
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "root"))
     with pytest.raises(RuntimeError, match="require"):
-        pipeline()
+        local_runner.run_unprepared(pipeline_spec=pipeline.pipeline_spec, arguments={})  # It tries again, as Argo does.
     failed = [event.body for _, event in events(store, RUN) if event.event == "failed"]
     assert [(body["error"], body["exit_code"]) for body in failed] == [("VerdictError", 2)] * 3
     assert len({body["message"] for body in failed}) == 1 and "tailnum: null" in failed[0]["message"]

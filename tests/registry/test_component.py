@@ -41,6 +41,8 @@ def test_a_candidate_goes_from_resolve_to_champion(gate: Gate, tmp_path: Path) -
     assert manifest.read_text() == gate.store.manifest(model).to_json()
     with pytest.raises(ConfigurationError, match="'delete'"):
         call(promote, tmp_path, action="delete", version=1, **ledger)
+    with pytest.raises(ConfigurationError, match=rf"\({NAME}\), found 'delay'.*{NAME}\?"):
+        call(promote, tmp_path, **ledger | {"model_name": "delay"})
 
 
 @pytest.mark.parametrize("earlier", [False, True])

@@ -152,6 +152,9 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
         assert "has no version 99" in _problem(answer, 404)
     assert "body.reason" in _problem(served.promoter.post(f"/v1/models/{NAME}/approve", reason="  "), 422)
     assert "at most 65,536 bytes" in _problem(rune.post("/v1/runs", reason="x" * 70_000), 413)
+    headers = {"Authorization": f"Bearer {rune.secret}", "Content-Type": "application/json"}
+    in_chunks = requests.post(f"{rune.address}/v1/runs", data=iter([b"{}"]), headers=headers, timeout=60)
+    assert "a stated length" in _problem(in_chunks, 413)
 
 
 def test_a_revoked_token_and_a_forged_one_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.store.objects.local import LocalObjects
 from tests.stand_ins.servers import Fault
 from tests.store.conftest import Place, refuse_listing
 
@@ -37,6 +38,28 @@ def test_a_key_is_created_once_and_keeps_its_bytes(place: Place, tmp_path: Path,
     assert place.open().local_path(key).read_bytes() == place.open().get_bytes("a/b.json") == data
     stat = objects.stat(key)
     assert stat is not None and stat.bytes == len(data)
+
+
+@pytest.mark.parametrize("how", ["bytes", "file"])
+def test_a_local_store_has_the_bytes_on_the_disk_before_the_name_and_then_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    objects, key, source, synced = (
+        LocalObjects(tmp_path / "store"),
+        tmp_path / "store" / "a" / "b",
+        tmp_path / "file",
+        [],
+    )
+    source.write_bytes(b"1")
+    fsync = os.fsync
+
+    def sync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, key.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    objects.put_bytes("a/b", b"1") if how == "bytes" else objects.put_file("a/b", source)
+    assert synced == [(key.stat().st_ino, False), (key.parent.stat().st_ino, True)]
 
 
 @EVERY

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.calibration import Calibration, Isotonic
+from gatehouse.training.predictor import Predictor
 from gatehouse.training.transformation import fit
 from tests.evaluation.candidates import publish_model
 from tests.training.specs import architecture, network
@@ -76,6 +78,21 @@ def test_a_model_that_scores_differently_is_not_written(monkeypatch: pytest.Monk
     monkeypatch.setattr(onnx, "scorer", lambda *_: lambda *_: np.zeros(600))
     with pytest.raises(onnx.ExportError, match="on 600 rows: expected at most 1e-05"):
         onnx.exported(described, booster, NUMBERS, IDS, {})
+
+
+def test_what_is_served_is_compared_also_at_the_steps_of_a_calibration(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gatehouse.training import onnx
+
+    with pytest.raises(onnx.ExportError):  # Each score is near enough, and what is served is not.
+        onnx.exported(*net("tabular_mlp", "binary"), NUMBERS, IDS, {}, calibration=lambda scores: 1e6 * scores)
+    model = publish_model(store, *lay_out(store), steps=20)
+    predictor = Predictor.load(store, model)
+    predictor.calibration = Calibration(Isotonic((0.4, 0.5, 0.6), (0.2, 0.5, 0.7)), 0.5)
+    monkeypatch.setattr(Predictor, "load", lambda *_: predictor)
+    monkeypatch.setattr(onnx, "_ROWS", 1)
+    assert 5 <= onnx.export_model(store, model).rows <= 7
 
 
 def test_the_command_writes_a_registered_version_with_its_preparation_as_metadata(

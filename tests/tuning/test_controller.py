@@ -441,6 +441,27 @@ def test_too_many_of_them_end_this_run_and_the_next_begins_to_count_anew(store: 
     assert [trial.state for trial in done.trials] == ["succeeded"] * 6 and began == list(range(6))
 
 
+def test_a_trial_that_the_end_of_the_search_stops_is_not_tried_again(store: ArtifactStore) -> None:
+    spec = experiment(objective={"metric": "log_loss", "goal": 9.0}, parallel_trial_count=2)
+    first, began = rerun(store, spec)
+    assert ([trial.state for trial in first.trials], began) == (["succeeded", "killed"], [0, 1])
+    assert rerun(store, spec)[1] == []
+
+
+def test_reports_are_written_again_and_again() -> None:
+    """A long trial that is killed with its controller loses the reports of seconds, not of hours."""
+
+    def long(number: int, parameters: dict[str, Any]) -> Iterator[Event]:
+        yield from (Reported(number, step, 100, {"log_loss": 1.0}) for step in range(1, 100))
+        yield Ended(number, {"log_loss": 1.0})
+
+    written: list[float] = []
+    clock = itertools.count()
+    study = ExperimentStudy(experiment(max_trial_count=1), 3, 100, NAME, flush=lambda: written.append(next(clock)))
+    Controller(study, Scripted(long), clock=lambda: float(next(clock))).run()
+    assert max(later - earlier for earlier, later in itertools.pairwise(written)) < 30
+
+
 def test_a_population_begins_anew_as_its_generations_follow_from_each_other(store: ArtifactStore) -> None:
     rate = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True}
     algorithm = {"name": "population", "population_size": 4, "quantile": 0.5}

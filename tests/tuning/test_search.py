@@ -12,17 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from kfp import compiler, dsl
+from typer.testing import CliRunner
 
 from gatehouse import components
+from gatehouse.api.tuning import experiments, resume, under_way
+from gatehouse.cli import tuning
 from gatehouse.components.interface import LONGEST_MINUTES
 from gatehouse.configuration.yaml_lines import read_yaml
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import CommandSpec
+from gatehouse.notebook.artifacts import Experiment
+from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning import report
 from gatehouse.tuning.command_trials import filled
 from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
+from gatehouse.tuning.journal import studies
 from gatehouse.tuning.katib import search_of
 from gatehouse.tuning.stage import SearchRequest, SearchResult, search
 from tests.components import call
@@ -185,6 +192,57 @@ def test_other_code_at_the_same_path_is_searched_again(
     assert best("run-3", "x", script="pass") == best("run-4", "3 - x", script="pass") == (0, 0)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "1,234.5"])
+def test_a_trial_without_a_finite_objective_is_one_failed_trial(tmp_path: Path, value: str) -> None:
+    script = f"import sys; x = int(sys.argv[1]); print('loss=' + ('{value}' if x else '0.5'), 'other=inf')"
+    space = SPEC | {"parameters": [SPACE[0] | {"max": 1}], "max_trial_count": 2, "max_failed_trial_count": 2}
+    made = call(components.search, tmp_path, spec=space, command=["python", "script.py", "{x}"], script=script)
+    assert (made.best, made.value) == ({"x": 0}, 0.5)
+    rows = pq.read_table(made.trials.path).sort_by("number").to_pylist()
+    shown = [(row["state"], row["reason"], row["metric.loss"]) for row in rows]
+    assert shown == [("succeeded", "", 0.5), ("failed", "NonFiniteValue", None)]
+
+
+def test_choices_of_several_kinds_are_written_and_drawn(tmp_path: Path) -> None:
+    choices = [1, "a", 0.5, True, [1, 2]]
+    space = SPEC | {"parameters": [{"name": "x", "type": "categorical", "choices": choices}], "max_trial_count": 5}
+    script = "import sys; print(f'loss={len(sys.argv[1])}')"
+    made = call(components.search, tmp_path, spec=space, command=["python", "script.py", "{x}"], script=script)
+    written = pq.read_table(made.trials.path)["parameter.x"].to_pylist()
+    assert sorted(written) == ["0.5", "1", "[1,2]", "a", "true"]
+    assert "Best trial" in Path(made.report.path).read_text()
+
+
+def test_a_page_that_cannot_be_drawn_costs_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(report, "page", fails)
+    space = SPEC | {"parameters": SPACE[:1], "max_trial_count": 1}
+    made = call(components.search, tmp_path, spec=space, command=["python", "script.py"], script="print('loss=1')")
+    assert made.value == 1 and "ZeroDivisionError" in Path(made.report.path).read_text()
+
+
+def test_commands_list_and_show_a_search_and_say_what_goes_on_with_it(store: ArtifactStore, tmp_path: Path) -> None:
+    space = [{"name": name, "type": "categorical", "choices": ["CA"]} for name in ("model", "state", "x")]
+    script = ("print('loss=1')", ["python", "script.py"])
+    result = search(_request(tmp_path, *script, max_trial_count=1, parameters=space), store)
+    (row,) = Experiment(store, Reference.parse(result.experiment)).rows()
+    assert (row["state"], row["parameters.state"], row["parameters.model"], row["x"]) == ("succeeded", "CA", "CA", "CA")
+    shown = CliRunner().invoke(tuning.app, ["show", "own", "--store", store.address])
+    assert "parameters.state" in shown.output and "succeeded" in shown.output
+    ((study, about),) = studies(store.objects)
+    assert [entry.name for entry in experiments(store)] == ["own"]
+    begun = under_way(store, study, about)
+    assert (begun.stage, begun.state, [trial["state"] for trial in begun.shown.trials]) == (
+        "search",
+        "ended",
+        ["succeeded"],
+    )
+    with pytest.raises(ConfigurationError, match="next run of its pipeline"):
+        resume(store, "own")
+
+
 def _katib(**changes: Any) -> dict[str, Any]:
     feasible = [{"min": "0", "max": "2"}, {"list": ["good", "bad"]}]
     kinds = ("int", "categorical")
@@ -259,6 +317,7 @@ def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path)
         {"trial_settings": {"stopping.epochs": 3}},
         {"algorithm": {"name": "population", "population_size": 2}},
         {"parameters": [SPACE[0] | {"name": "a b"}]},
+        {"objective": {"metric": "val loss", "direction": "minimize"}},
     ],
 )
 def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:

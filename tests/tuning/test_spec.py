@@ -29,7 +29,12 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
         ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
         ({"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}}, "learning_rate and optimizer over"),
         ({"parameters": [RATE | {"step": 0.1}]}, "no even steps"),
-        ({"parameters": [DEPTH | {"step": 0.5}]}, "step: expected a whole number"),
+        ({"parameters": [DEPTH | {"step": 0.5}]}, "whole numbers for int, found step 0.5"),
+        ({"parameters": [DEPTH | {"min": 2.5, "max": 6.9}]}, "whole numbers for int, found min 2.5, max 6.9"),
+        ({"parameters": [RATE | {"max": float("inf")}]}, "finite number"),
+        ({"parameters": [RATE | {"log": False, "max": 1.0, "step": 1e-7}]}, "at most 1,000,000 values"),
+        ({"parameters": [DEPTH | {"max": 300_000_000}], "algorithm": "GridSampler"}, "at most 100,000 combinations"),
+        ({"parameters": [DEPTH | {"max": 3 * 10**8}, RATE | {"when": {"model.max_depth": "a"}}]}, "is never a"),
         ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
         ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
         ({"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]}, "is never forest"),
@@ -67,12 +72,17 @@ def test_a_space_that_no_training_could_take_is_refused(fields: dict[str, Any], 
         ExperimentSpec.model_validate(fields)
 
 
+def test_a_range_of_many_whole_numbers_is_not_listed() -> None:
+    (parameter,) = ExperimentSpec(objective="log_loss", parameters=[DEPTH | {"min": 1, "max": 10**15 + 1}]).parameters
+    values = {value: parameter.internal(value) for value in (10**15 + 1, 10**15 + 2, 4, 2.5, 7.0, "a", None)}
+    assert values == {10**15 + 1: 10**15 + 1, 10**15 + 2: None, 4: None, 2.5: None, 7.0: 7.0, "a": None, None: None}
+
+
 @pytest.mark.parametrize(
     ("base", "parameter", "message"),
     [
         (NETWORK, RATE | {"max": 2.0}, "learning_rate: Input should be less than or equal to 1"),
         (NETWORK, {"name": "data.batch_size", "type": "double", "min": 64, "max": 128}, "Input should be a"),
-        (NETWORK, {"name": "data.batch_size", "type": "int", "min": 6.5, "max": 9}, "batch_size: Input should be a"),
         (NETWORK, {"name": "model.hidden", "type": "categorical", "choices": [[8], [0]]}, "greater than or equal to 1"),
         (NETWORK, {"name": "model.max_depth", "type": "int", "min": 2, "max": 8}, "a setting of xgboost"),
         (TREES, {"name": "model.hidden", "type": "categorical", "choices": [[8]]}, "a setting of tabular_mlp"),

@@ -97,11 +97,22 @@ def read_part(store: ArtifactStore, training_set: str, split: str, name: str, ta
             f"{where}: label {details['label']}: found {lacking}. A model cannot be judged on that: correct the "
             "boundaries in `split`, or the label."
         )
-    groups = None
-    if details.get("group"):
-        encoded = table[details["group"]].combine_chunks().dictionary_encode(null_encoding="encode")
-        groups = np.asarray(pc.cast(encoded.indices, pa.int64()).to_numpy(zero_copy_only=False))
+    groups = group_numbers(table[details["group"]], where) if details.get("group") else None
     return Part(rows, table, labels, groups, tuple(details.get("classes", ())))
+
+
+def group_numbers(column: pa.ChunkedArray, where: str) -> npt.NDArray[np.int64]:
+    """The number of each row's group by its value, in order of appearance, shape (rows,).
+
+    Raises UnusablePartError if a value is missing, null or NaN: such rows would be ranked together.
+    """
+    if missing := pc.sum(pc.is_null(column, nan_is_null=True)).as_py():
+        raise UnusablePartError(
+            f"{where}: expected the group of each row, found {missing:,} rows without one, null or NaN. Remove these "
+            "rows, or give each a group of its own."
+        )
+    indices = column.combine_chunks().dictionary_encode().indices
+    return np.asarray(pc.cast(indices, pa.int64()).to_numpy(zero_copy_only=False))
 
 
 def _taken(paths: Sequence[Path], rows: npt.NDArray[np.int64]) -> pa.Table:

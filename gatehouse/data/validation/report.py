@@ -5,7 +5,6 @@ statistics beside the baseline's, its shape, values and anomalies.
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from gatehouse.data.validation.anomalies import MOVEMENTS, Anomaly
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateResult
 from gatehouse.reports.charts import Bin, distributions, meter, sparkline
-from gatehouse.reports.contents import rendered
+from gatehouse.reports.contents import write_page
 from gatehouse.reports.format import cut, share
 from gatehouse.reports.page import Cell, Verdict, render
 from gatehouse.runtime.plural import counted
@@ -219,7 +218,7 @@ def show(result: ValidateResult, store: ArtifactStore, metrics: Any, report: Any
     metrics.log_metric("failed", severities.count("fail"))
     metrics.log_metric("warned", severities.count("warn"))
     metrics.log_metric("rules judged", store.read_json(result.validation, "verdict.json")["judged"])
-    shutil.copyfile(rendered(store, result.validation), report.path)
+    write_page(store, result.validation, report.path)
     report.metadata["reference"] = store.address_of(result.validation)
 
 

@@ -1,11 +1,10 @@
 """The page that compares training and serving: verdict, anomalies, and every feature, the most moved first."""
 
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gatehouse.data.validation.skew_stage import SKEW_FILE, SkewResult
-from gatehouse.reports.contents import rendered
+from gatehouse.reports.contents import write_page
 from gatehouse.reports.page import Verdict, render
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -62,5 +61,5 @@ def show(result: SkewResult, store: ArtifactStore, metrics: Any, report: Any) ->
     metrics.log_metric("features", len(features))
     metrics.log_metric("greatest psi", max((feature["psi"] or 0.0 for feature in features), default=0.0))
     metrics.log_metric("anomalies", len(store.read_json(result.skew, "anomalies.json")))
-    shutil.copyfile(rendered(store, result.skew), report.path)
+    write_page(store, result.skew, report.path)
     report.metadata["reference"] = store.address_of(result.skew)

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.splitting.parts import UnusablePartError, read_part
+from gatehouse.data.splitting.parts import UnusablePartError, group_numbers, read_part
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
 from tests.training.synthetic import publish_split, publish_training_set, table
@@ -33,6 +33,13 @@ def test_labels_that_no_model_can_be_judged_on(store: ArtifactStore, labels: lis
     split = publish_split(store, training_set, test=range(3))
     with pytest.raises(UnusablePartError, match=f"label label: found {expected}"):
         read_part(store, training_set, split, "test", BINARY)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_rows_without_a_group_are_not_ranked_together(missing: float | None) -> None:
+    assert group_numbers(pa.chunked_array([["b", "a", "b"]]), "rows").tolist() == [0, 1, 0]
+    with pytest.raises(UnusablePartError, match="2 rows without one"):
+        group_numbers(pa.chunked_array([[1.0, missing, 2.0, missing]]), "rows")
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float64(), pa.bool_()])
