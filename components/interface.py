@@ -15,7 +15,6 @@ from kfp.dsl import PipelineTask
 from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.python_component import PythonComponent
 
-from gatehouse.components import local_runner
 from gatehouse.runtime.images import by_digest, image
 from gatehouse.runtime.variables import ATTEMPTS, CREDENTIAL_KEYS, CREDENTIALS, RUN_ID, SETTINGS, SETTINGS_KEYS
 
@@ -27,8 +26,6 @@ LONGEST_MINUTES = 28 * 24 * 60
 """The time limit of a task that has limits of its own, which only the run knows."""
 _QUEUE_SECONDS = 24 * 3600
 """How long each attempt may wait for its node: its timeout counts from there, Argo's longest duration does not."""
-
-local_runner.install()
 
 
 @dataclass(frozen=True)

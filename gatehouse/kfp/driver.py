@@ -83,9 +83,12 @@ def _run(pipeline_name: str, store: ArtifactStore, arguments: dict[str, object],
         from kfp import local
         from kfp.local import logging_utils
 
+        from gatehouse.kfp import local_runner
+
         # The output is a file, where codes for colours hide the words.
         logging_utils.color_text = lambda text, color: text
         use_for_tasks()
+        local_runner.install()
         local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(directory / "kfp"))
         pipeline.function(**arguments)
 

@@ -20,7 +20,7 @@ from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kfp_api import KfpServer
 
-MODEL = f"models/delay/sha256-{'a' * 64}"
+MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
 FACTS = {"decided from": "2013-11-01", "to": "2013-11-30", "labelled rows after the last train row": 500}
 DAY = 86_400.0
 

@@ -5,13 +5,20 @@ from typing import Any, NamedTuple
 
 import pytest
 from kfp import dsl, local
+from kfp.local import pipeline_orchestrator
 
-from gatehouse.components import local_runner, require
+from gatehouse.components import require
 from gatehouse.errors import ConfigurationError
+from gatehouse.kfp import local_runner
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 
 RUN = "20240110-000000-abcd"
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_orchestrator, "run_local_pipeline", local_runner.run_local_pipeline)
 
 
 def test_a_refusal_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from kfp import dsl, local
 
-from gatehouse.components import local_runner, require
+from gatehouse.components import require
+from gatehouse.kfp import local_runner
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
 

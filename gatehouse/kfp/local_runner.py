@@ -44,5 +44,5 @@ def run_local_pipeline(pipeline_spec: Any, arguments: dict[str, Any]) -> Any:
 
 
 def install() -> None:
-    """Let KFP run pipelines in this process so."""
+    """Let KFP's local runner run the pipelines of this process with `run_local_pipeline`."""
     pipeline_orchestrator.run_local_pipeline = run_local_pipeline
