@@ -87,6 +87,10 @@ class WrongImageError(GatehouseError):
     permanent = True
 
 
+class PieceError(GatehouseError):
+    """A piece of a stage failed, its workers were killed, or the engine that should run it does not."""
+
+
 class StageResultError(GatehouseError):
     """A stage returned a reference that does not exist or does not verify."""
 

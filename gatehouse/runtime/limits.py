@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+_share: tuple[int, int] | None = None
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -19,6 +20,7 @@ def memory() -> int:
     limits = [int(text) for text in files if text.isdigit()]
     limits += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits += [_share[1]] if _share else []
     return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
 
 
@@ -27,7 +29,13 @@ def processors() -> int:
     pairs = zip(_values("cpu", "cpu.cfs_quota_us"), _values("cpu", "cpu.cfs_period_us"), strict=True)
     quotas = [text.split() for text in (*_values("cpu", "cpu.max"), *map(" ".join, pairs))]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
-    return max(1, min([len(os.sched_getaffinity(0)), *shares]))
+    return max(1, min([len(os.sched_getaffinity(0)), *shares, *(_share[:1] if _share else ())]))
+
+
+def confine(processors: int, memory: int) -> None:
+    """From now on this process is one of several workers, and may use so many processors and bytes of memory."""
+    global _share
+    _share = processors, memory
 
 
 def confine_arrow() -> None:

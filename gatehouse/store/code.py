@@ -32,6 +32,7 @@ CARRIERS = {
     "store": "Stores bytes under their digest and reads them back verified.",
     "reports": "Draws pages.",
     "tracking": "Records what happened, after it happened.",
+    "pieces": "Runs pieces of a stage somewhere; the function of a piece is in the stage's room.",
     "launchers": "Runs the training program somewhere and verifies that it ended well.",
 }
 """Rooms whose code is in no digest, each with the reason. The layers of import-linter keep them below the deciding

@@ -149,7 +149,7 @@ class Stage(Generic[Req, Res]):
         self.__name__ = function.__name__
         self.request: type[Req]
         self.result: type[Res]
-        self.request, _, self.result = get_type_hints(function).values()
+        self.request, self.result = request_and_result(function)
 
     @property
     def cacheable(self) -> bool:
@@ -282,6 +282,17 @@ class Stage(Generic[Req, Res]):
                     draw(store, reference, page)
                 except Exception as error:
                     attempt.warn(f"The page of {reference} was not drawn: {type(error).__name__}: {error}")
+
+
+def request_and_result(function: Callable[[Req, ArtifactStore], Res]) -> tuple[type[Req], type[Res]]:
+    """The types that a function `(request, store) -> result` names."""
+    request, _, result = get_type_hints(function).values()
+    return request, result
+
+
+def forced() -> str:
+    """The nonce with which the stage around this call was forced; empty if it was not."""
+    return _forced.get()
 
 
 @contextlib.contextmanager

@@ -3,19 +3,18 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import duckdb
 
-from gatehouse.features.database import rows_of, set_time
+from gatehouse.features.database import set_time
 from gatehouse.features.definitions.declarations import Source
 from gatehouse.store.database import quoted, time_literal
-from gatehouse.store.reference import Reference
-from gatehouse.store.store import ArtifactStore
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
 END = datetime(9999, 1, 1, tzinfo=UTC)
-_HOUR = timedelta(hours=1)
+_HOUR, _TICK = timedelta(hours=1), timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, order=True)
@@ -29,53 +28,60 @@ class Span:
 ALL_TIME = Span(BEGINNING, END)
 
 
-def changed_hours(
-    connection: duckdb.DuckDBPyConnection, store: ArtifactStore, before: str, after: str, source: Source
-) -> list[datetime] | None:
-    """The hours of event time in which rows of a table are new, gone or changed; None where a row has no time.
+@dataclass(frozen=True)
+class FileHours:
+    """The number of rows of a file, and the sum of the hashes of all their columns, by hour; and its newest event.
 
-    Files that both versions hold are not read. The other files are compared hour by hour: by the number of rows, and by
-    the sum of the hashes of all their columns.
+    The hour is that of the event, in UTC; None where a row has no time.
     """
-    if before == after:
-        return []
-    entries = [{entry.sha256: entry for entry in store.manifest(dataset).files} for dataset in (before, after)]
+
+    path: str
+    sha256: str
+    rows: Mapping[datetime | None, int]
+    hashes: Mapping[datetime | None, int]
+    newest: datetime | None
+
+
+def changed_hours(before: Sequence[FileHours], after: Sequence[FileHours]) -> list[datetime] | None:
+    """The hours of event time in which rows of a table are new, gone or changed; None where such a row has no time.
+
+    The files of both versions are compared by the number of rows, and by the sum of the hashes of all their columns.
+    """
     # Files are counted, because a table can hold the same file twice.
-    counts = [Counter(entry.sha256 for entry in store.manifest(dataset).files) for dataset in (before, after)]
-    files = [
-        [store.verified_path(Reference.parse(dataset), own[digest]) for digest in surplus.elements()]
-        for dataset, own, surplus in (
-            (before, entries[0], counts[0] - counts[1]),
-            (after, entries[1], counts[1] - counts[0]),
-        )
-    ]
-    store.require_readable(before)
-    # Times without a zone are faster: with a zone, DuckDB asks a calendar for every row.
-    utc = f"make_timestamp(epoch_us({quoted(source.event_time)}::TIMESTAMPTZ))"
-    sides = " UNION ALL ".join(
-        f"SELECT {weight} AS side, date_trunc('hour', {utc}) AS hour, hash(__row)::HUGEINT AS hash "
-        f"FROM {rows_of(paths)} AS __row"
-        for paths, weight in zip(files, (-1, 1), strict=True)
-        if paths
-    )
-    if not sides:
-        return []
-    query = (
-        f"SELECT {_within_calendar('hour', None)} FROM ({sides}) "
-        "GROUP BY hour HAVING sum(side) <> 0 OR sum(side * hash) <> 0 ORDER BY hour"
-    )
-    hours = [row[0] for row in connection.execute(query).fetchall()]
-    return None if None in hours else [hour.replace(tzinfo=UTC) for hour in hours]
+    surplus = Counter(file.sha256 for file in after)
+    surplus.subtract(file.sha256 for file in before)
+    rows, hashes = Counter[datetime | None](), Counter[datetime | None]()
+    for file in {file.sha256: file for file in (*before, *after)}.values():
+        for hour, count in file.rows.items():
+            rows[hour] += surplus[file.sha256] * count
+            hashes[hour] += surplus[file.sha256] * file.hashes[hour]
+    hours = [hour for hour in rows if rows[hour] or hashes[hour]]
+    return None if None in hours else sorted(hour for hour in hours if hour is not None)
 
 
-def newest_event(
-    connection: duckdb.DuckDBPyConnection, store: ArtifactStore, dataset: str, source: Source
-) -> datetime | None:
+def newest_event(files: Iterable[FileHours]) -> datetime | None:
     """The newest event time of a table; None where it has none."""
-    newest = f"SELECT max({quoted(source.event_time)})::TIMESTAMPTZ AS newest FROM {rows_of(store.paths(dataset))}"
-    query = f"SELECT {_within_calendar('newest', UTC)} FROM ({newest})"
-    newest_event: datetime | None = connection.execute(query).fetchall()[0][0]
-    return newest_event
+    return max((file.newest for file in files if file.newest is not None), default=None)
+
+
+def divided(span: Span, tables: Iterable[Iterable[FileHours]], rows: int) -> list[Span]:
+    """The span, divided at full hours into parts in which tables have about as many rows, and at most about `rows`."""
+    hours = Counter[datetime]()
+    for file in (file for files in tables for file in files):
+        hours.update({hour: count for hour, count in file.rows.items() if hour and span.start <= hour <= span.end})
+    parts = -(-hours.total() // rows)
+    starts, passed = [span.start], 0
+    for hour in sorted(hours):
+        if passed * parts >= len(starts) * hours.total() and hour > starts[-1]:
+            starts.append(hour)
+        passed += hours[hour]
+    return [Span(start, end - _TICK) for start, end in pairwise(starts)] + [Span(starts[-1], span.end)]
+
+
+def has_needed(file: FileHours, span: Span, source: Source, window: timedelta | None) -> bool:
+    """Whether a file has rows that `rows_needed` asks for."""
+    start, end = reach(span, source, window)
+    return any(hour is None or start - _HOUR < hour <= end for hour in file.rows)
 
 
 def spans_to_compute(
@@ -114,11 +120,15 @@ def merged(spans: Iterable[Span]) -> list[Span]:
     return spans_in_order
 
 
+def reach(span: Span, source: Source, window: timedelta | None) -> tuple[datetime, datetime]:
+    """The first and the last event time of a source that the event times of a span can depend on."""
+    return BEGINNING if window is None else shifted(span.start, -window), shifted(span.end, source.lead)
+
+
 def rows_needed(span: Span, source: Source, window: timedelta | None) -> str:
     """SQL condition for the rows of a source that the event times of a span can depend on."""
     column = quoted(source.event_time)
-    start = BEGINNING if window is None else shifted(span.start, -window)
-    end = shifted(span.end, source.lead)
+    start, end = reach(span, source, window)
     bounds = [f"{column} >= {time_literal(start)}"] if start > BEGINNING else []
     bounds += [f"{column} <= {time_literal(end)}"] if end < END else []
     return f"({' AND '.join(bounds)}) OR {column} IS NULL" if bounds else "true"
@@ -128,9 +138,3 @@ def choose_span(connection: duckdb.DuckDBPyConnection, span: Span) -> None:
     """Set the variables `from` and `until`: `compute_view` gives the rows with event times between them."""
     set_time(connection, "from", span.start if span.start > BEGINNING else None)
     set_time(connection, "until", span.end if span.end < END else None)
-
-
-def _within_calendar(column: str, zone: tzinfo | None) -> str:
-    """SQL of a time, limited to the years that Python's datetime can hold. Null stays null."""
-    first, last = (time_literal(moment.replace(tzinfo=zone)) for moment in (BEGINNING, END))
-    return f"if({column} IS NULL, NULL, least(greatest({column}, {first}), {last}))"

@@ -55,7 +55,12 @@ def compute_features(request: ComputeRequest, store: ArtifactStore) -> ComputeRe
         if request.parent:
             changed = changed_views(store, repository, request.definitions, request.parent, workspace / "earlier_repo")
         published = compute_tables(
-            store, repository, snapshot.derived_from, datetime.fromisoformat(as_of), request.parent, workspace
+            store,
+            repository,
+            request.definitions,
+            snapshot.derived_from,
+            datetime.fromisoformat(as_of),
+            request.parent,
         )
     inputs: dict[str, Reference | str] = {f"{VIEW}{name}": table for name, (table, _) in published.items()}
     # `settled` is kept here and not with each table, so that a table that nothing changed keeps its reference.

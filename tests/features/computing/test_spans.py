@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.features.computing.event_hours import hours_of
 from gatehouse.features.computing.spans import (
     BEGINNING,
     END,
+    FileHours,
     Span,
     changed_hours,
     newest_event,
@@ -38,8 +40,11 @@ class Tables:
         return str(self.store.publish("datasets", "sales", files))
 
     def changed(self, before: Sequence[str], after: Sequence[str]) -> list[datetime] | None:
-        with connect() as connection:
-            return changed_hours(connection, self.store, self.publish(*before), self.publish(*after), SALES)
+        return changed_hours(self.hours(*before), self.hours(*after))
+
+    def hours(self, *days: str) -> list[FileHours]:
+        dataset = self.publish(*days)
+        return hours_of(self.store, [(dataset, SALES.event_time)])[dataset]
 
 
 @pytest.fixture
@@ -70,6 +75,5 @@ def test_spans_end_where_time_ends(tables: Tables, day: str, span: Span) -> None
     spans = spans_to_compute({"sales": hours}, {"sales": SALES}, 3 * DAY)
     assert spans == [span]
     assert rows_needed(span, SALES, 3 * DAY).count("TIMESTAMPTZ") == 1, "the end of time bounds nothing"
-    with connect() as connection:
-        newest = newest_event(connection, tables.store, tables.publish(day), SALES)
+    newest = newest_event(tables.hours(day))
     assert newest is not None and BEGINNING <= newest <= END

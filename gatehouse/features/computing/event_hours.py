@@ -1,0 +1,108 @@
+"""Counts the rows of raw tables by the hour of their event, file by file, so that nothing else must look at all rows.
+
+From these counts follow the pieces of feature tables, the files that a piece reads, and the hours that differ between
+two versions of a table. A file is counted once, whatever table has it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import TypeVar
+
+from gatehouse.features.computing.spans import BEGINNING, END, FileHours
+from gatehouse.features.database import connect, rows_of
+from gatehouse.pieces.piece import KIND, piece, run_pieces
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.database import quoted, time_literal
+from gatehouse.store.identity import Spec, operational
+from gatehouse.store.stage import StageModel
+from gatehouse.store.store import ArtifactStore
+
+ROWS = 1 << 19
+"""About how many rows a piece has."""
+_FILE = "hours.json"
+_Item = TypeVar("_Item")
+
+
+class TimedFile(Spec):
+    """A file of a raw table, and its column with the event time."""
+
+    sha256: str
+    column: str
+    dataset: str = operational()
+    path: str = operational()
+
+
+class HoursRequest(StageModel):
+    """The files to count."""
+
+    files: tuple[TimedFile, ...]
+
+
+class HoursResult(StageModel):
+    """The artifact with the counts."""
+
+    hours: str
+
+
+@piece
+def event_hours(request: HoursRequest, store: ArtifactStore) -> HoursResult:
+    """Count the rows of every file by hour."""
+    counted = []
+    with connect() as connection:
+        for file in request.files:
+            rows, event = rows_of([store.path(file.dataset, file.path)]), f"{quoted(file.column)}::TIMESTAMPTZ"
+            # Times without a zone are faster: with a zone, DuckDB asks a calendar for every row.
+            hour = _within_calendar(f"date_trunc('hour', make_timestamp(epoch_us({event})))", None)
+            query = f"SELECT {hour} AS hour, count(*), sum(hash(__row)::HUGEINT) FROM {rows} AS __row GROUP BY ALL"
+            hours = connection.execute(f"{query} ORDER BY hour").fetchall()
+            newest = connection.execute(f"SELECT {_within_calendar(f'max({event})', UTC)} FROM {rows}").fetchall()[0][0]
+            texts = [[hour and hour.isoformat(), count, total] for hour, count, total in hours]
+            counted.append([texts, newest and newest.astimezone(UTC).isoformat()])
+    datasets = {f"dataset{number}": file.dataset for number, file in enumerate(request.files)}
+    return HoursResult(
+        hours=str(store.publish(KIND, "event-hours", {_FILE: canonical_json(counted)}, derived_from=datasets))
+    )
+
+
+def hours_of(store: ArtifactStore, tables: Iterable[tuple[str, str]]) -> dict[str, list[FileHours]]:
+    """The hours of every file of tables, by the reference of the table; each is given with the column of its time."""
+    files, sizes = dict[tuple[str, str], TimedFile](), list[int]()
+    named = {}
+    for dataset, column in tables:
+        store.require_readable(dataset)
+        named[dataset] = [(entry, (entry.sha256, column)) for entry in store.manifest(dataset).files]
+        for entry, key in named[dataset]:
+            if key not in files:
+                files[key] = TimedFile(sha256=entry.sha256, column=column, dataset=dataset, path=entry.path)
+                sizes.append(entry.rows or 0)
+    requests = [HoursRequest(files=tuple(batch)) for batch in batches([*files.values()], sizes, ROWS)]
+    results = run_pieces(store, [(event_hours, request) for request in requests])
+    counted = [entry for result in results for entry in store.read_json(result.hours, _FILE)]
+    by_key = dict(zip(files, counted, strict=True))
+
+    def hours(path: str, key: tuple[str, str]) -> FileHours:
+        texts, newest = by_key[key]
+        times = [datetime.fromisoformat(hour).replace(tzinfo=UTC) if hour else None for hour, _, _ in texts]
+        rows = {time: count for time, (_, count, _) in zip(times, texts, strict=True)}
+        hashes = {time: total for time, (_, _, total) in zip(times, texts, strict=True)}
+        return FileHours(path, key[0], rows, hashes, datetime.fromisoformat(newest) if newest else None)
+
+    return {dataset: [hours(entry.path, key) for entry, key in entries] for dataset, entries in named.items()}
+
+
+def batches(items: Sequence[_Item], sizes: Sequence[int], most: int) -> list[list[_Item]]:
+    """The items in order, in batches whose sizes add up to no more than `most`; a larger item stands alone."""
+    divided, total = list[list[_Item]](), 0
+    for item, size in zip(items, sizes, strict=True):
+        if not divided or total + size > most:
+            divided.append([])
+            total = 0
+        divided[-1].append(item)
+        total += size
+    return divided
+
+
+def _within_calendar(time: str, zone: tzinfo | None) -> str:
+    """SQL of a time, limited to the years that Python's datetime can hold. Null stays null."""
+    first, last = (time_literal(moment.replace(tzinfo=zone)) for moment in (BEGINNING, END))
+    return f"if({time} IS NULL, NULL, least(greatest({time}, {first}), {last}))"

@@ -1,0 +1,98 @@
+"""Runs pieces in processes of this machine, each with its share of the memory; a killed process is replaced."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from gatehouse.pieces.engine import Engine
+from gatehouse.runtime import limits
+from gatehouse.runtime.process import owner_env
+
+ATTEMPTS = 5
+"""How often a piece is tried whose worker is killed; a worker that runs out of memory is killed each time."""
+KILLED = "gatehouse.errors:PieceError"
+
+
+def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The number and the answer of every call, as they come."""
+    workers = min(engine.workers or limits.processors(), len(lines))
+    memory = engine.memory_bytes or limits.memory() // workers
+    waiting, answers = deque(range(len(lines))), SimpleQueue[tuple[int, dict[str, Any]]]()
+    processes: set[subprocess.Popen[str]] = set()
+
+    def answer_to(number: int, process: subprocess.Popen[str] | None) -> subprocess.Popen[str] | None:
+        how = ""
+        for _ in range(ATTEMPTS):
+            if closing:
+                return process
+            try:
+                process = process or _started(processes)
+            except OSError as error:
+                how = f"not started: {error}"
+                break
+            if answer := _asked(process, f"{memory} {lines[number]}\n"):
+                answers.put((number, json.loads(answer)))
+                return process
+            how, process = f"with code {process.wait()}", None
+        answers.put((number, killed(how, memory)))
+        return process
+
+    def work() -> None:
+        process: subprocess.Popen[str] | None = None
+        while waiting:
+            with suppress(IndexError):  # Another thread took the last one.
+                process = answer_to(waiting.popleft(), process)
+        if process is not None:
+            process.stdin.close()  # type: ignore[union-attr]  # It is a pipe.
+
+    closing: list[bool] = []
+    with ThreadPoolExecutor(workers, "pieces") as pool:
+        for _ in range(workers):
+            pool.submit(work)
+        try:
+            for _ in lines:
+                yield answers.get()
+        finally:
+            closing.append(True)
+            waiting.clear()
+            for process in list(processes):
+                process.kill()
+    for process in processes:
+        process.wait()
+
+
+def _started(processes: set[subprocess.Popen[str]]) -> "subprocess.Popen[str]":
+    """Start a worker, which ends with this process and finds the same modules."""
+    variables = os.environ | owner_env() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "gatehouse.pieces.worker"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, text=True)
+    processes.add(process)
+    return process
+
+
+def _asked(process: "subprocess.Popen[str]", line: str) -> str:
+    """The worker's answer; empty if it has ended."""
+    with suppress(OSError):
+        process.stdin.write(line)  # type: ignore[union-attr]
+        process.stdin.flush()  # type: ignore[union-attr]
+        answer = process.stdout.readline()  # type: ignore[union-attr]
+        return answer if answer.endswith("\n") else ""
+    return ""
+
+
+def killed(how: str, memory: int) -> dict[str, Any]:
+    """The answer in place of workers that were killed."""
+    words = f"{memory / 1e9:.1f} GB" if memory else "their share"
+    return {
+        "error": KILLED,
+        "message": f"A worker was killed {ATTEMPTS} times at the same piece, the last {how}: expected a worker that "
+        f"finishes it within its memory ({words}). Give workers more memory (engine.memory), or take fewer of them "
+        "(engine.workers).",
+    }
