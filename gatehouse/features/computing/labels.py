@@ -48,7 +48,6 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     require_columns(connection, repository.entity_rows, where, filter(None, named))
     types = {key: SQL_TYPES[repository.entities[key]] for key in label.entities}
     keys = ", ".join(f"CAST({quoted(key)} AS {kind}) AS {quoted(key)}" for key, kind in types.items())
-    order = ", ".join(map(quoted, label.entities))
     reason = quoted(label.set_aside)
     own = f"WHEN {reason} IS NOT NULL THEN {reason}" if label.set_aside else ""
     as_of = "getvariable('as_of')::TIMESTAMPTZ"
@@ -70,6 +69,8 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         f"WHEN {quoted(label.label)} IS NULL THEN {text_literal(NO_LABEL)} END AS __reason FROM ({timed})",
         where,
     )
+    # Two decisions may agree in time and keys; rows that agree in all columns may change places.
+    order = ", ".join(map(quoted, [*label.entities, "label", "label_time", *label.keeps, *values]))
     kept = table_of(
         connection,
         f"SELECT {keys}, __decided AS decision_time, {_number(label)} AS label, "

@@ -155,9 +155,13 @@ def week_of(moment: datetime) -> str:
     return (day - timedelta(days=day.weekday())).isoformat()
 
 
-def files_from(files: Mapping[str, FileEntry], start: datetime) -> list[FileEntry]:
-    """The files that can hold rows with event times from `start` on, since no row is known before its event."""
-    return [entry for name, entry in files.items() if _week(name) >= week_of(start)]
+def files_from(files: Mapping[str, FileEntry], start: datetime, until: datetime | None = None) -> list[FileEntry]:
+    """The files that can hold rows with event times from `start` on, and known at `until`.
+
+    No row is known before its event.
+    """
+    last = week_of(until) if until else "none"
+    return [entry for name, entry in files.items() if week_of(start) <= _week(name) <= last]
 
 
 def _compare(

@@ -1,7 +1,5 @@
 """The stage that makes a training set: entity rows with labels, joined point-in-time to features by Feast."""
 
-from datetime import datetime
-
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -30,49 +28,45 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
 
     Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
-    from gatehouse.data.splitting.publication import publish_rows
-    from gatehouse.features.computing.labels import entity_rows
-    from gatehouse.features.database import connect, open_tables, set_time
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.point_in_time.feast_store import applied, retrieve
-    from gatehouse.features.table_files import feature_files, raw_tables, view_tables
+    from gatehouse.features.point_in_time.join_pieces import DecisionsRequest, JoinRequest, decide, join
+    from gatehouse.features.table_files import view_tables
+    from gatehouse.pieces.piece import run_pieces
 
+    origin = {"snapshot": request.snapshot, "definitions": request.definitions}
+    (decided,) = run_pieces(store, [(decide, DecisionsRequest(**origin, as_of=request.as_of))])
+    features = {"feature_tables": request.feature_tables, "definitions": request.definitions}
+    requests = [JoinRequest(rows=rows, **features, service=request.service) for rows in decided.parts]
+    joined = run_pieces(store, [(join, rows) for rows in requests])
+    parts = [store.manifest(part.joined) for part in joined]
+    files = {f"part-{number:05d}.parquet": part.files[0] for number, part in enumerate(parts)}
     with store.workspace() as workspace:
-        repository = check_out(store, request.definitions, workspace / "feature_repo")
-        with connect() as connection:
-            open_tables(connection, raw_tables(store, request.snapshot))
-            set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
-            rows, set_aside = entity_rows(connection, repository)
-        with applied(repository, feature_files(store, request.feature_tables), workspace) as feast:
-            training_set = retrieve(feast, repository, request.service, rows, workspace)
-        tables = view_tables(store, request.feature_tables)
-        versions = {
-            name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in training_set.views
-        }
-        reference = publish_rows(
-            store,
-            "training-sets",
-            request.service,
-            training_set.table,
-            derived_from={
-                "snapshot": request.snapshot,
-                "feature_tables": request.feature_tables,
-                "definitions": request.definitions,
+        repository = check_out(store, request.definitions, workspace)
+    tables, views = view_tables(store, request.feature_tables), joined[0].views
+    rows = sum(part.rows or 0 for part in parts)
+    reference = store.publish(
+        "training-sets",
+        request.service,
+        files,
+        columns=parts[0].columns,
+        rows=rows,
+        derived_from=origin | {"feature_tables": request.feature_tables},
+        configuration={"service": request.service, "as_of": request.as_of},
+        details={
+            "entity_keys": list(repository.entity_keys),
+            "views": views,
+            "versions": {
+                name: {"version": repository.views[name].spec.version, "table": tables[name]} for name in views
             },
-            configuration={"service": request.service, "as_of": request.as_of},
-            details={
-                "entity_keys": list(repository.entity_keys),
-                "views": training_set.views,
-                "versions": versions,
-                "numeric": training_set.numeric,
-                "categorical": training_set.categorical,
-                "label": "label",
-                "task": repository.label.task,
-                "classes": list(repository.label.classes),
-                "group": repository.label.group,
-                "label_time": "label_time",
-                "decision_time": "decision_time",
-                "set_aside": set_aside,
-            },
-        )
-    return RetrieveResult(training_set=str(reference), rows=training_set.table.num_rows, set_aside=set_aside)
+            "numeric": joined[0].numeric,
+            "categorical": joined[0].categorical,
+            "label": "label",
+            "task": repository.label.task,
+            "classes": list(repository.label.classes),
+            "group": repository.label.group,
+            "label_time": "label_time",
+            "decision_time": "decision_time",
+            "set_aside": decided.set_aside,
+        },
+    )
+    return RetrieveResult(training_set=str(reference), rows=rows, set_aside=decided.set_aside)
