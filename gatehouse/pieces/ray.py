@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -12,7 +13,7 @@ from gatehouse.pieces.engine import Engine
 from gatehouse.pieces.local import ATTEMPTS, killed
 from gatehouse.pieces.worker import answer_to
 
-_ADDRESS = "RAY_ADDRESS"
+_ADDRESS, _PATIENCE = "RAY_ADDRESS", 10.0
 
 
 def run_on_ray(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -68,11 +69,14 @@ def _connected(engine: Engine) -> Any:
         ) from None
     if not ray.is_initialized():
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        host, _, port = (engine.address or os.environ.get(_ADDRESS, "")).removeprefix("ray://").rpartition(":")
         try:
+            if host and port.isdigit():  # Ray itself asks for minutes.
+                socket.create_connection((host, int(port)), _PATIENCE).close()
             ray.init(
                 address=engine.address or os.environ.get(_ADDRESS) or "auto", log_to_driver=False, logging_level=40
             )
-        except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PieceError(
                 f"engine: expected a Ray cluster of version {ray.__version__} at {_address(engine)} that accepts this "
                 f"task, found: {' '.join(str(error).split())[:500]}. Correct engine.address or {_ADDRESS}, give task "

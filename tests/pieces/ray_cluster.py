@@ -1,0 +1,57 @@
+"""A Ray cluster on this machine, of one node with four processors."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+
+
+@contextmanager
+def ray_cluster(token: str = "") -> Iterator[str]:
+    """Start a cluster, which demands `token` if there is one; gives its address."""
+    if find_spec("ray") is None:
+        pytest.skip("needs the package ray")
+    ray = str(Path(sys.executable).with_name("ray"))
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+        variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "RAY_TMPDIR": folder}
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+        options = [
+            "--num-cpus=4",
+            "--memory=4000000000",
+            "--object-store-memory=100000000",
+            "--include-dashboard=false",
+        ]
+        command = [ray, "start", "--head", f"--port={port}", f"--temp-dir={folder}", "--block", *options]
+        with open(Path(folder) / "head.log", "w") as log:
+            head = subprocess.Popen(
+                [*command, "--disable-usage-stats"], env=variables, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            _wait_for(head, Path(folder) / "head.log")
+            yield f"127.0.0.1:{port}"
+        finally:
+            _disconnect()
+            head.terminate()
+            head.wait(60)
+
+
+def _wait_for(head: "subprocess.Popen[bytes]", log: Path) -> None:
+    while "Ray runtime started" not in log.read_text():
+        if head.poll() is not None:
+            raise RuntimeError(f"Ray did not start: {log.read_text()}")
+        time.sleep(0.1)
+
+
+def _disconnect() -> None:
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
