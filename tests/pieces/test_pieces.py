@@ -25,6 +25,9 @@ from tests.pieces.ray_cluster import ray_cluster
 from tests.pieces.squares import SquareRequest, square
 
 
+pytestmark = pytest.mark.timeout(900)
+
+
 class Squares:
     """A store, and a folder in which each piece leaves a line for each time that it ran."""
 
