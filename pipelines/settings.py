@@ -15,10 +15,11 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import stage_minutes
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing_stage import MINUTES
+from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import StageSettings
 from gatehouse.runtime.images import image, training
-from gatehouse.runtime.variables import LAUNCH, ONLINE_STORE
+from gatehouse.runtime.variables import ENGINE, LAUNCH, ONLINE_STORE
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.image import stages_of
 from gatehouse.store.parameters import parameter_of
@@ -38,6 +39,8 @@ _SECRETS = {
 }
 """Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
+_DIVIDED = ("compute_features",)
+"""Components with stages that are divided into pieces."""
 
 
 class Settings:
@@ -128,6 +131,9 @@ class Settings:
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         if name in _LAUNCHING:
             self._say_launch(task)
+        engine = (self.platform and self.platform.engine) or file.engine
+        if name in _DIVIDED and engine != Engine():
+            task.set_env_variable(ENGINE, canonical_json(engine.model_dump(mode="json", exclude_defaults=True)))
         minutes = max(task.needs.minutes, self._minutes(name))
         if self.platform is None:
             set_attempts(task, minutes * 60, 0)

@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("data", title="Compute features", cpu="2", memory="8G", minutes=110)
+@component("data", title="Compute features", cpu="2", memory="8G", minutes=110, configurations={"engine": "engine"})
 def compute_features(
     snapshot: dsl.Input[dsl.Dataset],
     definitions: dict,
@@ -25,6 +25,7 @@ def compute_features(
     freshness_against: str = "clock",
     store: str = "",
     tables: bool = False,
+    engine: dict = {},
 ) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list), ("rows", int), ("stale", list)]):
     """Compute the features of a snapshot, join them to its labelled rows point-in-time, and check these for leakage.
 
@@ -42,6 +43,7 @@ def compute_features(
         freshness_against: What the age of features is measured from: clock; or as_of, the newest time in the snapshot.
         store: Address of the artifact store; empty for that of the snapshot.
         tables: Whether to write the rows of the training set for tasks that do not know Gatehouse.
+        engine: Where pieces of the work run, as {"kind": "ray", "address": …}; empty for processes of the task's pod.
 
     Returns:
         verdict: pass or fail, by the check for leakage; not checked without one.
@@ -63,7 +65,7 @@ def compute_features(
     from gatehouse.features.point_in_time.stage import retrieve_training_set
     from gatehouse.operations.preparing_stage import require_contract
 
-    task = ComponentTask(store, snapshot)
+    task = ComponentTask(store, snapshot, engine=engine)
     if validation:
         task.run(require_contract, **task.verdict("The snapshot", validation, "validations"))
     taken = task.take("snapshot", snapshot, "snapshots")

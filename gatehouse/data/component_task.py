@@ -19,7 +19,9 @@ import pyarrow.parquet as pq
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
 from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
+from gatehouse.pieces.engine import engine_of
 from gatehouse.reports.contents import write_page
+from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.parameters import as_written, checked, nonces_of
 from gatehouse.store.reference import Reference
@@ -42,15 +44,24 @@ class ComponentTask:
         kept: Whether the store outlives the task; else references end with it, and only files remain.
     """
 
-    def __init__(self, store: str, *artifacts: Any, unfinished: Path | None = None) -> None:
+    def __init__(
+        self,
+        store: str,
+        *artifacts: Any,
+        unfinished: Path | None = None,
+        engine: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         """Open the store at the address `store`, by default that of the artifacts.
 
         Without any the store is temporary. It is in the folder `unfinished`, so that the next attempt of the task finds
-        it, or ends with the process.
+        it, or ends with the process. `engine` says where the pieces of stages run; empty for what the environment says.
 
         Raises ConfigurationError if the artifacts are in several stores, and no address says which one.
         """
         os.environ[RUN_ID] = run_id()
+        if engine:
+            os.environ[ENGINE] = canonical_json(dict(engine))
+            engine_of(os.environ[ENGINE], "engine")
         known = {address for address in map(_address_of, artifacts) if address and address != NOTHING}
         addresses = set() if store else set(map(_store_of, known))
         if len(addresses) > 1:

@@ -17,6 +17,7 @@ from gatehouse.data.snapshot.spec import window_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.spec import FromSecret, Toleration, Volume
 from gatehouse.monitoring.rows import LATEST
+from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import TaskResources, of_components
 from gatehouse.runtime.images import LOCKS, by_digest, image
@@ -148,6 +149,9 @@ class Platform(Strict):
     credentials: Name = Field(CREDENTIALS, description="Secret with credentials; it may be missing.")
     pods: Pods = Field(Pods(), description="Settings of all pods.")
     stages: dict[str, StagePods] = Field({}, description="Settings of the pods of single stages, by the stage's name.")
+    engine: Engine | None = Field(
+        None, description="Where the pieces of a divided stage run, in place of the project's `engine`; null for that."
+    )
     queue: Name | Literal[""] = Field("", description="Local queue of Kueue for every pod; empty for none.")
     ttl_hours: float = Field(
         0, ge=0, le=24 * 365, description="Time after which the pods of an ended run are removed; 0 for never."

@@ -15,6 +15,7 @@ from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.operations.notice import Form, When
+from gatehouse.pieces.engine import Engine
 from gatehouse.project.signatures import pods
 from gatehouse.store.image import stages_of
 from gatehouse.tracking.provenance import Prices
@@ -122,6 +123,7 @@ class ProjectFile(Strict):
     )
     training: TrainSpec = Field(description="The model and its full budget; tuning overwrites what it searches.")
     launch: Annotated[Launch, Field(description="Where training runs; changes no bit of a model.")] = LocalLaunch()
+    engine: Engine = Field(Engine(), description="Where the pieces of a divided stage run; changes no bit of a result.")
     tuning: ExperimentSpec | None = Field(
         None, description="Search space and settings of the experiment; null trains with `training` as it is."
     )

@@ -19,7 +19,7 @@ def memory() -> int:
     files = (*_values("memory", "memory.max"), *_values("memory", "memory.limit_in_bytes"))
     limits = [int(text) for text in files if text.isdigit()]
     limits += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits += [_share[1]] if _share else []
     return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
 

@@ -24,7 +24,6 @@ from gatehouse.store.store import ArtifactStore
 from tests.pieces.ray_cluster import ray_cluster
 from tests.pieces.squares import SquareRequest, square
 
-
 pytestmark = pytest.mark.timeout(900)
 
 
