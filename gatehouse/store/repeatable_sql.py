@@ -79,7 +79,18 @@ _TYPED = ("sum", "avg", "mean")
 _DOUBLES = ("DOUBLE", "FLOAT", "UHUGEINT")
 _ORDERED = ("product", "skewness", "kurtosis", "kurtosis_pop", "entropy")
 """Aggregates of doubles without a form."""
-_REPLACED = {*_FORMS, *_ORDERED}
+_CHOOSING = (
+    *("first", "last", "any_value", "arbitrary", "mode", "list", "array_agg", "string_agg", "group_concat", "listagg"),
+    *("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"),
+)
+"""Aggregates whose result depends on the order of rows, of any type. In a window the order is that of OVER."""
+_REPLACED = {*_FORMS, *_ORDERED, *_CHOOSING}
+_APPROXIMATE = {
+    "approx_quantile": "take quantile_cont",
+    "reservoir_quantile": "take quantile_cont",
+    "approx_top_k": "count in groups, and take the first ones of a total order",
+}
+"""Aggregates whose sketch depends on the order of rows, and what to write."""
 _CHANCE = ("random", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7")
 _CLOCK = (
     *("now", "today", "ago", "get_current_timestamp", "get_current_time", "transaction_timestamp"),
@@ -90,7 +101,8 @@ _OTHER_WORDS = ("age", "sample", "tablesample", "summarize")
 _OF_DUCKDB = ("geomean", "weighted_avg")
 """Macros of DuckDB with such aggregates."""
 _MATTERS = re.compile(
-    rf"\b({'|'.join((*_REPLACED, *_CHANCE, *_CLOCK, *_CLOCK_WORDS, *_OTHER_WORDS, *_OF_DUCKDB))})\b", re.IGNORECASE
+    rf"\b({'|'.join((*_REPLACED, *_APPROXIMATE, *_CHANCE, *_CLOCK, *_CLOCK_WORDS, *_OTHER_WORDS, *_OF_DUCKDB))})\b",
+    re.IGNORECASE,
 )
 _TYPE = re.compile(r"'bit_count\(([^']*)\)'")
 _DEEPEST = 30_000
@@ -210,6 +222,8 @@ class _Rewriting:
             name = node["column_names"][-1].lower()
         elif name in _CHANCE:
             advice = "take a hash of the row's key"
+        elif name in _APPROXIMATE:
+            advice = _APPROXIMATE[name]
         elif node.get("sample"):
             name, advice = "a sample", "compare a hash of the row's key"
         elif node.get("show_type") == "SUMMARY":
@@ -257,6 +271,12 @@ class _Rewriting:
             column = {"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": node["qualified_name"]["path"][:-1]}
             holder[key] = node = _calling(node, _name(node), column)
         name, arguments = _name(node), _arguments(node)
+        if name in _CHOOSING:
+            if node["class"] == "WINDOW" or not arguments:
+                return None
+            arguments, by = arguments[:1], arguments[1:2]
+            if any(self.text(part) == self.text(arguments[0]) for row in by for part in _members(row)):
+                return None  # As in arg_max(x, (y, x)): equal rows have equal results.
         if self.columns is None:
             self.columns = self.described(self.query)
             self.only_whole = not self.macros and self.all_whole()
@@ -265,7 +285,7 @@ class _Rewriting:
                     self.connection.execute(f"CREATE MACRO IF NOT EXISTS gatehouse_{macro}")
         if not self.columns:
             return None
-        in_order = pivoted or node["distinct"] or name in _ORDERED or _stars(node)
+        in_order = pivoted or node["distinct"] or name in (*_ORDERED, *_CHOOSING) or _stars(node)
         if name in _TYPED and not in_order:
             kind = "BIGINT" if self.only_whole else self.type_of(holder, key)
             if kind and kind not in _DOUBLES:
@@ -383,6 +403,11 @@ def _name(node: Node) -> str:
 
 def _arguments(node: Node) -> list[Node]:
     return [argument["expression"] for argument in node["arguments"]]
+
+
+def _members(node: Node) -> list[Node]:
+    """The values of a row that is written as `(a, b)`."""
+    return _arguments(node) if _name(node) == "row" else []
 
 
 def _place(node: Node) -> tuple[int, int]:

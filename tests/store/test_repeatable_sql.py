@@ -163,8 +163,27 @@ def test_a_query_keeps_its_names_types_and_values(limited: Connections, query: s
 
 
 @pytest.mark.parametrize(
+    "aggregate",
+    [
+        *("first(who)", "any_value(who) FILTER (n % 7 = 0)", "last(who ORDER BY whole)", "mode(who % 50)", "list(d)"),
+        *("string_agg(who::VARCHAR, '-' ORDER BY whole)", "arg_max(n, whole)", "min_by(n, whole, 3)", "kept(n)"),
+        *("arg_max(whole, (rare, whole))", "list(DISTINCT who)", "array_agg({'a': n, 'b': v} ORDER BY who)[5].a"),
+    ],
+)
+def test_the_order_of_rows_chooses_no_value(limited: Connections, aggregate: str) -> None:
+    digests = set()
+    for connection in limited[:2]:
+        connection.execute("CREATE OR REPLACE MACRO kept(x) AS any_value(x)")
+        for order in ("hash(n)", "hash(n, 3)"):
+            query = f"SELECT who % 5 AS g, {aggregate} AS a FROM (FROM t WHERE n < 30000 ORDER BY {order}) GROUP BY g"
+            digests.add(str(digest(connection, repeatable(connection, query, "q", "CREATE MACRO any_value"))))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
     "query",
     [
+        "SELECT first(n) OVER (ORDER BY n), count(*) AS last FROM t",
         "SELECT sum(whole), avg(n), sum(d), avg(d), max(v), median(v), 'random()' AS \"now\" FROM t -- sum(v)",
         "SELECT sum(sum(whole)) OVER (), total(n), avg(n) OVER (ORDER BY n), sum(TIME '01:00' - TIME '00:30') FROM t",
         "SELECT sum(nowhere) FROM t",
@@ -184,6 +203,7 @@ def test_a_query_without_doubles_to_add_stays_as_it_is(limited: Connections, que
         ("SELECT n FROM t\nTABLESAMPLE 10%", ["q:1"]),
         ("FROM (SUMMARIZE t)", ["q:1"]),
         ("SELECT 1,\n draw(n) FROM t", ["q:2"]),
+        ("SELECT n FROM (SELECT approx_quantile(v, 0.5) AS n,\n approx_top_k(who, 3) FROM t)", ["q:1", "q:2"]),
         ("SELECT\n age(TIMESTAMP '2024-01-01')", ["q:2"]),
         ("SELECT\n defaulted(v) FROM t", ["q:2"]),
         ("FROM (PIVOT t ON place USING sum(v))", ["q"]),

@@ -188,7 +188,7 @@ def test_a_view_that_needs_more_than_its_window_is_found(
 
 def test_a_view_that_reads_later_rows_is_found(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_tables, "ROWS", 1500)
-    later = _SALES.format(sum="lead(amount, 200) OVER (PARTITION BY shop ORDER BY sold)")
+    later = _SALES.format(sum="lead(amount, 3) OVER (PARTITION BY shop ORDER BY sold)")
     with pytest.raises(ConfigurationError, match=r"views/sales\.sql: .* no later ones"):
         trade.compute(definitions=trade.defined(sales=later))
 
