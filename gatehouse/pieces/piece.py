@@ -20,6 +20,7 @@ from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store import memo
+from gatehouse.store.age import PIECES
 from gatehouse.store.builder_code import named_object
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.code import code_digest
@@ -32,7 +33,7 @@ from gatehouse.store.store import ArtifactStore
 
 logger = logging.getLogger(__name__)
 
-KIND = "pieces"
+KIND = PIECES
 """The kind of the artifacts that pieces publish. The collector deletes them when they are old."""
 
 

@@ -21,6 +21,8 @@ from gatehouse.store.objects.base import ObjectStore, Stat, side_by_side
 
 DAY = 86_400.0
 DAYS = 7.0
+PIECES = "pieces"
+"""The kind of the artifacts that pieces of a stage publish. Nothing is made from them, so only their age keeps them."""
 _CLOCK = "gc/clock"
 
 

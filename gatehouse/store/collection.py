@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 
 from gatehouse.errors import CorruptArtifactError, MissingArtifactError
-from gatehouse.store.age import DAY, DAYS, store_time
+from gatehouse.store.age import DAY, DAYS, PIECES, store_time
 from gatehouse.store.deprecation import marker_of
 from gatehouse.store.erasure import erased_artifacts
 from gatehouse.store.manifest import Manifest
@@ -31,8 +31,8 @@ _BROKEN = "a broken manifest may need it"
 class Item:
     """An object that nothing reaches, or a deprecated artifact that something reaches, with the reason `why`.
 
-    `kind` is blob, manifest, page, quarantined or temporary. `state` is found (may be deleted), young, deleted, kept,
-    or broken (a manifest that is missing or cannot be read). `age` is in seconds since it was written or touched.
+    `kind` is blob, manifest, piece, page, quarantined or temporary. `state` is found (may be deleted), young, deleted,
+    kept, or broken (a manifest that is missing or cannot be read). `age` is in seconds since it was written or touched.
     """
 
     kind: str
@@ -84,11 +84,15 @@ def collect(
     stays = _BROKEN if broken else ""
 
     staying = set(present)
+    pieces = {f"{reference}/manifest.json": reference for reference in present if reference.kind == PIECES}
+    for key, stat in _existing(store, pieces).items():
+        if goes("piece", key, stat, "its stage has ended", stays):
+            staying.remove(pieces[key])
     if deprecated:
         markers = _existing(store, map(marker_of, present))
         manifests = _existing(store, (f"{reference}/manifest.json" for reference in present))
         holders = dict(_named(store, _NAMING[:1] if forget else _NAMING))
-        order = TopologicalSorter({reference: staying.intersection(inputs[reference]) for reference in present})
+        order = TopologicalSorter({reference: staying.intersection(inputs[reference]) for reference in staying})
         for reference in reversed(tuple(order.static_order())):  # Each artifact comes before those it was made from.
             key, marker = f"{reference}/manifest.json", markers.get(marker_of(reference))
             if marker is not None and (stat := manifests.get(key)) is not None:

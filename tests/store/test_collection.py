@@ -40,6 +40,17 @@ def _make_old(store: ArtifactStore, days: float = DAYS + 1) -> None:
             os.utime(path, (time.time() - days * DAY,) * 2)
 
 
+def test_a_piece_goes_when_it_is_old_and_its_rows_stay_in_what_was_made(store: ArtifactStore) -> None:
+    origin = store.publish("datasets", "origin", {"a": b"raw"})
+    piece = store.publish("pieces", "some", {"a": b"rows", "b": b"between"}, derived_from={"dataset": origin})
+    table = store.publish("features", "table", {"a": b"rows"}, derived_from={"dataset": origin})
+    assert {item.state for item in collect(store)} == {"young"}
+    _make_old(store)
+    assert sorted(item.kind for item in collect(store) if item.state == "deleted") == ["blob", "piece"]
+    assert (store.exists(piece), store.exists(origin), store.exists(table)) == (False, True, True)
+    assert collect(store) == [] and store.verify(table) == 2
+
+
 @EVERY
 def test_garbage_goes_when_it_is_old_and_everything_else_stays(place: Place) -> None:
     store = ArtifactStore(place.open())
