@@ -19,7 +19,7 @@ def memory() -> int:
     files = (*_values("memory", "memory.max"), *_values("memory", "memory.limit_in_bytes"))
     limits = [int(text) for text in files if text.isdigit()]
     limits += [resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_DATA, resource.RLIMIT_AS)]
-    machine: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits += [_share[1]] if _share else []
     return min([machine, *(limit for limit in limits if limit != resource.RLIM_INFINITY)])
 
@@ -29,7 +29,8 @@ def processors() -> int:
     pairs = zip(_values("cpu", "cpu.cfs_quota_us"), _values("cpu", "cpu.cfs_period_us"), strict=True)
     quotas = [text.split() for text in (*_values("cpu", "cpu.max"), *map(" ".join, pairs))]
     shares = [math.ceil(int(quota) / int(period)) for quota, period in quotas if quota.isdigit()]
-    return max(1, min([len(os.sched_getaffinity(0)), *shares, *(_share[:1] if _share else ())]))
+    shares += [_share[0]] if _share else []
+    return max(1, min([len(os.sched_getaffinity(0)), *shares]))
 
 
 def confine(processors: int, memory: int) -> None:

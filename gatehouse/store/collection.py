@@ -85,8 +85,8 @@ def collect(
 
     staying = set(present)
     pieces = {f"{reference}/manifest.json": reference for reference in present if reference.kind == PIECES}
-    for key, stat in _existing(store, pieces).items():
-        if goes("piece", key, stat, "its stage has ended", stays):
+    for key, old in _existing(store, pieces).items():
+        if goes("piece", key, old, "its stage has ended", stays):
             staying.remove(pieces[key])
     if deprecated:
         markers = _existing(store, map(marker_of, present))

@@ -23,7 +23,11 @@ def ray_cluster(token: str = "") -> Iterator[str]:
     ray = str(Path(sys.executable).with_name("ray"))
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="ray") as folder:
-        variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_TMPDIR": folder}
+        variables = os.environ | {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "RAY_TMPDIR": folder,
+            "RAY_worker_niceness": "0",
+        }
         variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
         options = [f"--ray-client-server-port={free_port()}", f"--dashboard-agent-listen-port={free_port()}"]
         options += ["--min-worker-port=0", "--max-worker-port=0"]  # Its own choice may be the port above.
