@@ -31,11 +31,12 @@ ROWS = 1 << 19
 
 
 class DecisionsRequest(StageModel):
-    """The decisions of a snapshot with labels that are known at `as_of`."""
+    """The decisions of a snapshot with labels that are known at `as_of`; a part has `rows` of them."""
 
     snapshot: str
     definitions: str
     as_of: str
+    rows: int
 
 
 class DecisionsResult(StageModel):
@@ -65,14 +66,14 @@ class JoinResult(StageModel):
 
 @piece
 def decide(request: DecisionsRequest, store: ArtifactStore) -> DecisionsResult:
-    """Publish the entity rows, `ROWS` in each part; one part if there are none."""
+    """Publish the entity rows in parts; one part if there are none."""
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         open_tables(connection, raw_tables(store, request.snapshot))
         set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
         rows, set_aside = entity_rows(connection, repository)
     origin = {"snapshot": request.snapshot, "definitions": request.definitions}
-    parts = [rows.slice(start, ROWS) for start in range(0, max(rows.num_rows, 1), ROWS)]
+    parts = [rows.slice(start, request.rows) for start in range(0, max(rows.num_rows, 1), request.rows)]
     published = [publish_rows(store, KIND, "decisions", part, {"part": n}, origin) for n, part in enumerate(parts)]
     return DecisionsResult(parts=tuple(map(str, published)), set_aside=set_aside)
 

@@ -29,12 +29,12 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.point_in_time.join_pieces import DecisionsRequest, JoinRequest, decide, join
+    from gatehouse.features.point_in_time.join_pieces import ROWS, DecisionsRequest, JoinRequest, decide, join
     from gatehouse.features.table_files import view_tables
     from gatehouse.pieces.piece import run_pieces
 
     origin = {"snapshot": request.snapshot, "definitions": request.definitions}
-    (decided,) = run_pieces(store, [(decide, DecisionsRequest(**origin, as_of=request.as_of))])
+    (decided,) = run_pieces(store, [(decide, DecisionsRequest(**origin, as_of=request.as_of, rows=ROWS))])
     features = {"feature_tables": request.feature_tables, "definitions": request.definitions}
     requests = [JoinRequest(rows=rows, **features, service=request.service) for rows in decided.parts]
     joined = run_pieces(store, [(join, rows) for rows in requests])
