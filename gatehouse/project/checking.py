@@ -9,6 +9,7 @@ from gatehouse.data.validation.contract import Contract
 from gatehouse.features.definitions.repository import Repository, in_repository, source_problems, without_history
 from gatehouse.features.definitions.settings import settings_problems
 from gatehouse.kfp_api.specs import problems_of
+from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project, definitions_of, read_project
 from gatehouse.project.project_file import PROJECT_FILE, ProjectFile
 from gatehouse.project.signatures import NAMES, parameters
@@ -44,6 +45,12 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
 
         parts.problems += _in_repository(repo, dry_run(repository, _tables(file)))
     parts.problems += _in_repository(repo, _file_problems(file, repository))
+    whole = [name for name, view in repository.views.items() if view.spec.window is None and not view.spec.static]
+    if whole and file.engine != Engine():
+        parts.warnings.append(
+            f"{repo}/definitions.py: the views {', '.join(whole)} are each computed whole on one worker of the engine: "
+            "declare window, the time before an event whose source rows its row depends on, to divide them"
+        )
     parts.problems += _in_repository(repo, settings_problems(repository.folder))
     service = repository.services.get(file.features.service)
     if service is None:

@@ -328,3 +328,11 @@ def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they
     tests = load_project(project).tests
     assert tests is not None and set(tests.files) == {"conftest.py", "test_sense.py"}
     assert tests in load_project(project).configs()
+
+
+def test_a_view_that_an_engine_cannot_divide_is_named(project: Path) -> None:
+    assert check_project(project).warnings == ()
+    file = project / "project.yaml"
+    file.write_text(file.read_text() + "engine: {workers: 2}\n")
+    (warning,) = check_project(project).warnings
+    assert "history" in warning and "declare window" in warning
