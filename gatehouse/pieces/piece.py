@@ -105,19 +105,23 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
         )
         for number in waiting
     ]
-    seconds, memory = [0.0], [0]
+    usages = list[dict[str, Any]]()
     for index, answer in _answers(engine, lines):
         number = waiting[index]
         if "error" in answer:
             raise _error(answer)
         results[number] = calls[number][0].result.model_validate(answer["result"])
-        seconds.append(answer["seconds"])
-        memory.append(answer["memory"])
-        logger.info("%s of %s done in %.0f s", len(seconds) - 1, counted(len(lines), "piece"), time.monotonic() - began)
+        usages.append(answer)
+        logger.info("%s of %s done in %.0f s", len(usages), counted(len(lines), "piece"), time.monotonic() - began)
     if (attempt := TASK.get()) is not None and lines:
         attempt.facts.setdefault("pieces", []).append(
-            {"pieces": len(lines), "slowest": round(max(seconds), 3), "work": round(sum(seconds), 3)}
-            | {"seconds": round(time.monotonic() - began, 3), "memory": max(memory)}
+            {
+                "pieces": len(lines),
+                "seconds": round(time.monotonic() - began, 3),
+                "slowest": round(max(usage["seconds"] for usage in usages), 3),
+                "processor": round(sum(usage["processor"] for usage in usages), 3),
+                "memory": max(usage["memory"] for usage in usages),
+            }
         )
     return results
 

@@ -26,7 +26,7 @@ def answer_to(line: str, memory: int) -> str:
 
     `memory` is what this worker may use, in bytes; 0 for its processors' share of the machine's.
     """
-    call, began = json.loads(line), time.monotonic()
+    call, began, used = json.loads(line), time.monotonic(), time.process_time()
     limits.confine(call["cpus"], memory or int(limits.memory() * min(1.0, call["cpus"] / limits.processors())))
     limits.confine_arrow()
     answer: dict[str, object]
@@ -42,7 +42,8 @@ def answer_to(line: str, memory: int) -> str:
         answer = {"error": f"{kind.__module__}:{kind.__qualname__}", "message": str(error)}
         answer["traceback"] = "" if isinstance(error, GatehouseError) else traceback.format_exc()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return json.dumps(answer | {"seconds": time.monotonic() - began, "memory": peak})
+    usage = {"seconds": time.monotonic() - began, "processor": time.process_time() - used, "memory": peak}
+    return json.dumps(answer | usage)
 
 
 def _run(name: str, body: dict[str, Any], key: str, force: str, address: str) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""Feature tables and a training set in pieces: two processes beside one, and two workers of Ray beside two processes.
+
+A table of sales has `--rows` rows; one view sums them over three days, another over an hour, and a decision in twenty
+gets both. Each engine has a store of its own. Prints seconds by the clock, processor time of driver and workers, and
+the ratios; fails where digests differ, or a ratio is above its limit. With `--ray`, the address of a cluster.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gatehouse.features.computing.stage import ComputeRequest, compute_features
+from gatehouse.features.database import connect
+from gatehouse.features.definitions.published import published_files
+from gatehouse.features.definitions.repository import read_repository
+from gatehouse.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
+from gatehouse.runtime.variables import ENGINE, RUN_ID
+from gatehouse.store.run import events
+from gatehouse.store.store import ArtifactStore
+
+CLOCK, PROCESSOR = 0.65, 1.3
+"""Most seconds of two processes for each of one, and most processor time of Ray for each of two processes."""
+_DEFINITIONS = """
+from datetime import timedelta
+from gatehouse.features.definitions import *
+
+shop = Entity(name="shop", type="int64")
+sold = Source(table="sales", event_time="sold_at")
+days = FeatureView(name="days", entities=("shop",), available=Available("event_timestamp"), ttl=timedelta(days=9),
+                   window=timedelta(days=3), features={"turnover": "double", "average": "numeric"})
+hours = FeatureView(name="hours", entities=("shop",), available=Available("event_timestamp"), ttl=timedelta(days=9),
+                    window=timedelta(hours=1), features={"recent": "double", "number": "numeric"})
+large = LabelView(name="large", entities=("shop",), arrives=Available("decision_time"))
+both = FeatureService(name="both", views=("days", "hours"))
+"""
+_VIEW = (
+    "SELECT shop, sold_at AS event_timestamp, sum(amount) OVER last AS {sum}, {other}(amount) OVER last AS {name} FROM "
+    "raw.sales WINDOW last AS (PARTITION BY shop ORDER BY sold_at RANGE BETWEEN INTERVAL {span} PRECEDING AND CURRENT "
+    "ROW) QUALIFY row_number() OVER (PARTITION BY shop, sold_at ORDER BY amount) = 1"
+)
+_FILES = {
+    "definitions.py": _DEFINITIONS,
+    "views/days.sql": _VIEW.format(sum="turnover", other="avg", name="average", span="3 DAY"),
+    "views/hours.sql": _VIEW.format(sum="recent", other="count", name="number", span="1 HOUR"),
+    "labels/large.sql": "SELECT shop, sold_at AS decision_time, amount > 50 AS label FROM raw.sales WHERE amount < 5",
+    "feature_store.yaml": "project: sales\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
+    "  type: gatehouse.features.point_in_time.offline_store.AsofOfflineStore\n"
+    "entity_key_serialization_version: 3\n",
+}
+
+
+def main() -> int:
+    """Measure; 0 where every digest is the same and every limit is kept."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=3_000_000)
+    parser.add_argument("--ray", default="", help="address of a Ray cluster; empty to leave Ray out")
+    options = parser.parse_args()
+    engines: dict[str, dict[str, Any]] = {"one process": {"workers": 1}, "two processes": {"workers": 2}}
+    if options.ray:
+        engines["two workers of Ray"] = {"kind": "ray", "workers": 2, "address": options.ray}
+    measured = {}
+    with tempfile.TemporaryDirectory() as folder:
+        _write(Path(folder), options.rows)
+        for name, engine in engines.items():
+            measured[name] = clock, processor, _ = _measure(Path(folder), name, engine)
+            print(f"{name:<20}{clock:>9.1f} s{processor:>9.1f} s of processors", flush=True)
+    ratios = [("by the clock, two processes for one", *_ratio(measured, "two processes", "one process", 0), CLOCK)]
+    if options.ray:
+        pair = _ratio(measured, "two workers of Ray", "two processes", 1)
+        ratios.append(("processor time, Ray for two processes", *pair, PROCESSOR))
+    for title, ratio, limit in ratios:
+        print(f"{title}: {ratio:.2f} (at most {limit})")
+    same = len({str(references) for _, _, references in measured.values()}) == 1
+    print("The digests are the same." if same else f"MISSED: the digests differ: {measured}")
+    return 0 if same and all(ratio <= limit for _, ratio, limit in ratios) else 1
+
+
+def _ratio(measured: dict[str, tuple[float, float, object]], name: str, other: str, index: int) -> tuple[float]:
+    return (float(measured[name][index]) / float(measured[other][index]),)  # type: ignore[arg-type]  # Both are numbers.
+
+
+def _write(folder: Path, rows: int) -> None:
+    with connect() as connection:
+        connection.execute(
+            f"COPY (SELECT hash(i) % 5000 AS shop, TIMESTAMPTZ '2024-01-01' + to_seconds(i * 8) AS sold_at, "
+            f"(hash(i, 1) % 10000)::DOUBLE / 97 AS amount FROM range({rows}) AS t (i)) "
+            f"TO '{folder}/sales.parquet' (FORMAT parquet)"
+        )
+    for path, text in _FILES.items():
+        (folder / "repository" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "repository" / path).write_text(text)
+
+
+def _measure(folder: Path, name: str, engine: dict[str, Any]) -> tuple[float, float, object]:
+    """Seconds by the clock and of processors, and the references of both stages."""
+    store = ArtifactStore.open(folder / name.replace(" ", "-"))
+    definitions = str(store.publish("config", "sales", published_files(read_repository(folder / "repository"))))
+    with connect() as connection:
+        counted = connection.execute(f"SELECT count(*), max(sold_at)::TIMESTAMP FROM '{folder}/sales.parquet'")
+        ((rows, newest),) = counted.fetchall()
+    content = {"part-00000.parquet": (folder / "sales.parquet").read_bytes()}
+    sales = store.publish("datasets", "sales", content, rows=rows, rows_per_file={"part-00000.parquet": rows})
+    as_of = f"{newest.isoformat()}+00:00"
+    origin = {"sales": sales}
+    snapshot = str(store.publish("snapshots", "sales", {}, derived_from=origin, details={"as_of": as_of, "window": ""}))
+    os.environ |= {ENGINE: json.dumps(engine), RUN_ID: "pieces"}
+    began, used = time.monotonic(), time.process_time()
+    tables = compute_features(ComputeRequest(snapshot=snapshot, definitions=definitions, project="sales"), store)
+    named = {"snapshot": snapshot, "feature_tables": tables.feature_tables, "definitions": definitions}
+    joined = retrieve_training_set(RetrieveRequest(**named, service="both", as_of=as_of), store)
+    clock, processor = time.monotonic() - began, time.process_time() - used
+    pieces = [usage for _, event in events(store, "pieces") for usage in event.body.get("pieces", [])]
+    return clock, processor + sum(usage["processor"] for usage in pieces), (tables, joined)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
