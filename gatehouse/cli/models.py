@@ -96,10 +96,11 @@ def promote_version(
     reason: ReasonOption = "",
     override: Annotated[bool, typer.Option("--override", help="Although the gate refused it; needs --reason.")] = False,
     to: Annotated[str, typer.Option(help=f"The alias that it gets: {', '.join(ALIASES)}.")] = CHAMPION,
+    share: Annotated[float | None, typer.Option(help="Share of the requests for a canary: 0 to 1; first 0.05.")] = None,
     store: StoreOption = "",
 ) -> None:
     """Make a version the champion, or canary or shadow. One that was rolled back needs its number and a reason."""
-    _act(store, model, "promote", reason, override=override, to=to)
+    _act(store, model, "promote", reason, override=override, to=to, share=share)
 
 
 @app.command("approve")
