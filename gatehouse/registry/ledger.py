@@ -417,7 +417,7 @@ def _apply(state: State, record: Record) -> State:
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
     """The state in which none of the versions holds any of the aliases."""
     cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
-    return replace(state, **cleared, **({"canary_share": 0.0} if CANARY in cleared else {}))
+    return replace(state, **cleared | ({"canary_share": 0.0} if CANARY in cleared else {}))
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
