@@ -7,10 +7,11 @@ The files are `traffic/<model>/<hour>/<digest>.parquet`, with the hour of the re
 import hashlib
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError
@@ -53,12 +54,12 @@ def live_files(store: ArtifactStore, name: str, since: datetime | None) -> list[
     return [key for hour in hours for key in store.objects.list(f"{FOLDER}/{name}/{hour}")]
 
 
-def live_tables(store: ArtifactStore, keys: list[str]) -> "Iterator[tuple[str, pa.Table]]":
-    """The rows of each of the files, with its hour. A file that was deleted meanwhile is an error."""
+def live_tables(store: ArtifactStore, keys: list[str]) -> "Iterator[pa.Table]":
+    """The rows of each of the files. A file that was deleted meanwhile is an error."""
     import pyarrow.parquet as pq
 
     for key in keys:
-        yield key.split("/")[2], pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
+        yield pq.read_table(io.BytesIO(store.objects.get_bytes(key)))
 
 
 def collect_live(store: ArtifactStore, name: str, model: str, since: str, until: str) -> str:
@@ -68,28 +69,50 @@ def collect_live(store: ArtifactStore, name: str, model: str, since: str, until:
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
     begin, end = (zoned(key, text) if text else None for key, text in (("since", since), ("until", until)))
+    outputs = {task.output for task in TASKS.values()}
+
+    def chosen(table: pa.Table) -> pa.Table:
+        holds = pc.and_(pc.equal(table["model"], model), pc.not_equal(table["arm"], "shadow"))
+        if not (present := outputs.intersection(table.column_names)):
+            return table.slice(0, 0)
+        for output in present:
+            holds = pc.and_(holds, pc.is_valid(table[output]))
+        time = table["decision_time"]
+        for bound, compare in ((begin, pc.greater_equal), (end, pc.less)):
+            holds = holds if bound is None else pc.and_(holds, compare(time, pa.scalar(bound, time.type)))
+        return table.filter(holds).drop_columns([column for column in KINDS if column not in _KEPT])
+
+    return publish_log(store, name, live_files(store, name, begin), chosen, model)
+
+
+def publish_log(
+    store: ArtifactStore,
+    name: str,
+    keys: list[str],
+    chosen: "Callable[[pa.Table], pa.Table]",
+    of: str,
+    inputs: Mapping[str, str] = MappingProxyType({}),
+    details: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Publish the chosen rows of files of a log as one artifact; equal files give an equal one.
+
+    Raises ConfigurationError if there is no row of `of`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with store.workspace() as workspace:
         schemas, parts = list[pa.Schema](), list[Path]()
-        outputs = {task.output for task in TASKS.values()}
-        for number, (_, table) in enumerate(live_tables(store, live_files(store, name, begin))):
-            chosen = pc.and_(pc.equal(table["model"], model), pc.not_equal(table["arm"], "shadow"))
-            for output in outputs.intersection(table.column_names):
-                chosen = pc.and_(chosen, pc.is_valid(table[output]))
-            time = table["decision_time"]
-            for bound, holds in ((begin, pc.greater_equal), (end, pc.less)):
-                chosen = chosen if bound is None else pc.and_(chosen, holds(time, pa.scalar(bound, time.type)))
-            table = table.filter(chosen)
-            table = table.drop_columns([column for column in KINDS if column not in _KEPT])
-            if table.num_rows and outputs.intersection(table.column_names):
-                parts.append(workspace / f"row-{number:06d}.parquet")
+        for table in live_tables(store, keys):
+            if (table := chosen(table)).num_rows:
+                parts.append(workspace / f"row-{len(parts):06d}.parquet")
                 schemas.append(table.schema)
                 pq.write_table(table, parts[-1])
         if not parts:
             raise ConfigurationError(
-                f"predictions: expected rows of {model} in {store.address}/{FOLDER}/{name}, found none. Start the "
+                f"predictions: expected rows of {of} in {store.address}/{FOLDER}/{name}, found none. Start the "
                 "predictor with --log."
             )
         schema, target, rows = pa.unify_schemas(schemas, promote_options="permissive"), workspace / "log.parquet", 0
@@ -100,5 +123,9 @@ def collect_live(store: ArtifactStore, name: str, model: str, since: str, until:
                 writer.write_table(pa.concat_tables([schema.empty_table(), table], promote_options="permissive"))
         columns = [Column(field.name, str(field.type), field.nullable) for field in schema]
         files = {"part-00000.parquet": target}
-        reference = store.publish("prediction-logs", name, {**files}, columns=columns, rows=rows)
-    return str(reference)
+        facts = {**details, "files": len(keys)} if details else {}
+        return str(
+            store.publish(
+                "prediction-logs", name, {**files}, columns=columns, rows=rows, derived_from=inputs, details=facts
+            )
+        )
