@@ -202,7 +202,7 @@ class PredictionLog:
         own: dict[str, list[Any]] = {name: [] for name in [*served.keys, *OWN.names]}
         for answer, part, places in group:
             rows = [part.rows[place] for place in places]
-            times, count = decision_times(answer).to_pylist(), len(rows)
+            times, count = decision_times(answer), len(rows)
             for name in served.keys:
                 values = answer.identity[name].to_pylist() if name in answer.identity.column_names else []
                 own[name] += [values[row] for row in rows] if values else [None] * count
@@ -222,12 +222,9 @@ class PredictionLog:
             for name in own
         }
         if group[0][1].predictions is not None:
-            columns |= _columns(part.predictions.take(places) for _, part, places in group if part.predictions)
-            features = _columns(
-                part.features.select([name for name in part.features.column_names if name not in hidden]).take(places)
-                for _, part, places in group
-                if part.features is not None
-            )
+            columns |= _columns((part.predictions, places) for _, part, places in group)
+            features = _columns((part.features, places) for _, part, places in group)
+            features = {name: column for name, column in features.items() if name not in hidden}
             if self._features == "digest":
                 values = zip(*(features[name].to_pylist() for name in sorted(features)), strict=True)
                 columns["features_digest"] = pa.array([pseudonym(self._name, *row) for row in values], pa.string())
@@ -236,7 +233,9 @@ class PredictionLog:
         return pa.table(columns)
 
 
-def _columns(tables: Iterator[pa.Table] | Iterable[pa.Table]) -> dict[str, pa.ChunkedArray]:
+def _columns(parts: Iterable[tuple[pa.Table | None, list[int]]]) -> dict[str, pa.ChunkedArray]:
+    """The columns of these rows of tables, one after another."""
+    tables = [table.take(rows) if len(rows) < table.num_rows else table for table, rows in parts if table is not None]
     together = pa.concat_tables(tables).combine_chunks()
     return dict(zip(together.column_names, together.columns, strict=True))
 

@@ -19,7 +19,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.exact import TIME
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import DECISION_TIME, Inference, ServedModel
 from gatehouse.store.store import ArtifactStore
@@ -256,11 +255,12 @@ def _units(model: ServedModel, identity: pa.Table) -> list[str]:
     return [json.dumps(list(values)) for values in zip(*(identity[name].to_pylist() for name in names), strict=True)]
 
 
-def decision_times(answer: Answer) -> pa.Array:
+def decision_times(answer: Answer) -> list[datetime]:
     """When each row was decided on: as the request says, else when it came, shape (rows,)."""
     if DECISION_TIME in answer.identity.column_names:
-        return answer.identity[DECISION_TIME].combine_chunks()
-    return pa.array([answer.at] * answer.rows, TIME)
+        times: list[datetime] = answer.identity[DECISION_TIME].to_pylist()
+        return times
+    return [answer.at] * answer.rows
 
 
 class Waiting(Generic[Item]):
