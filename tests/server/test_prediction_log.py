@@ -160,14 +160,6 @@ def test_a_store_that_is_away_costs_the_oldest_rows_beyond_a_bound(
     assert _logged(live.store).num_rows == 50
 
 
-def test_memory_is_bounded(live: Live, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prediction_log, "WAITING_ROWS", 100)
-    written = log()
-    for _ in range(3):
-        written.add(_answer(live))
-    assert written.dropped == 40
-
-
 def test_monitoring_reads_the_log_as_it_is(live: Live, log: Any) -> None:
     written = log()
     written.add(_answer(live))
