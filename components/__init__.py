@@ -9,6 +9,7 @@ from gatehouse.components.compute_features.component import compute_features as 
 from gatehouse.components.configuration import config as config
 from gatehouse.components.diagnose.component import diagnose as diagnose
 from gatehouse.components.evaluate.component import evaluate as evaluate
+from gatehouse.components.evaluate_live.component import evaluate_live as evaluate_live
 from gatehouse.components.integrate.component import integrate as integrate
 from gatehouse.components.launch.component import launch as launch
 from gatehouse.components.materialize.component import materialize as materialize

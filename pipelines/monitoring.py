@@ -39,8 +39,8 @@ def monitoring(project: Project, settings: Settings) -> Any:
             window: Only events of START/END (end exclusive), as 2013-01-01/2013-03-01; empty for all.
             since: Judge rows decided from this time on (ISO 8601 with zone); empty for all after the last train row.
             until: Judge rows decided before this time; then no training is ordered; empty for all.
-            predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, or Parquet files;
-                empty to let the champion score the newest rows.
+            predictions: A log of predictions: a reference, `latest` for the newest of batch scoring, `live` for what
+                the predictors answered, or Parquet files; empty to let the champion score the newest rows.
             rerun: Stages to run whatever the memo holds, as monitor; empty for none.
             backfill: Why rows of the earlier snapshot may change, where they do; empty where they may not.
         """

@@ -52,8 +52,9 @@ def monitor(
         champion: The model, of resolve; empty to compare two tables.
         evaluation: The champion's evaluation at the gate, of resolve; empty for none.
         baseline: Without a champion: the earlier rows, of the same columns.
-        predictions: With a champion: a log of predictions as a reference, `latest` for the newest of batch scoring, or
-            Parquet files at a path or an address; empty to let the champion score the newest rows.
+        predictions: With a champion: a log of predictions as a reference, `latest` for the newest of batch scoring,
+            `live` for what its predictors answered, or Parquet files at a path or an address; empty to let the champion
+            score the newest rows.
         predictions_table: The same log as a table, or of score.
         unlabelled: With a champion: rows whose label is not known yet, which are checked too.
         since: With a champion: only rows decided from this time on (ISO 8601 with zone); empty for all after the last
@@ -105,7 +106,7 @@ def monitor(
         compared |= {
             "model": model,
             "evaluation": run.take("evaluation", evaluation, "evaluations"),
-            "predictions": collect_log(run.store, log, model),
+            "predictions": collect_log(run.store, log, model, since, until),
             "unlabelled": run.take("unlabelled", unlabelled, "decisions"),
         }
         compared |= {"since": since, "until": until, "stale": stale}

@@ -96,10 +96,11 @@ def promote_version(
     reason: ReasonOption = "",
     override: Annotated[bool, typer.Option("--override", help="Although the gate refused it; needs --reason.")] = False,
     to: Annotated[str, typer.Option(help=f"The alias that it gets: {', '.join(ALIASES)}.")] = CHAMPION,
+    share: Annotated[float | None, typer.Option(help="Share of the requests for a canary: 0 to 1; first 0.05.")] = None,
     store: StoreOption = "",
 ) -> None:
     """Make a version the champion, or canary or shadow. One that was rolled back needs its number and a reason."""
-    _act(store, model, "promote", reason, override=override, to=to)
+    _act(store, model, "promote", reason, override=override, to=to, share=share)
 
 
 @app.command("approve")
@@ -176,6 +177,45 @@ def _act(store: str, model: str, action: str, reason: str, **more: Any) -> None:
     champion = Reference.parse(result.champion).short if result.champion else "none"
     alias = f" to {more['to']}" if "to" in more else ""
     typer.echo(f"{name}:{result.version} is {result.decision}{alias}; the champion is {champion}")
+
+
+@app.command()
+def live(
+    outcomes: Annotated[str, typer.Argument(help="A table of outcomes: a file, or a reference.")],
+    model: Annotated[str, typer.Option(help="NAME; default: the only model.")] = "",
+    policy: Annotated[Path, typer.Option(help="The policy, as YAML, with a section `live`.")] = Path("policy.yaml"),
+    label: Annotated[str, typer.Option(help="Column of labels.")] = "label",
+    label_time: Annotated[str, typer.Option(help="Column that says when an outcome became known.")] = "",
+    positive: Annotated[str, typer.Option(help="The positive one of two labels with names.")] = "",
+    html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the canary with the champion on live outcomes: promote it, go on, or take it back."""
+    from gatehouse.registry import live_stage
+    from gatehouse.reports.contents import rendered
+
+    opened, rules = open_store(store), _policy_in(policy).live
+    if rules is None:
+        raise ConfigurationError(f"{policy}: expected a section `live` that says what must hold, found none.")
+    name = named(opened, model).ledger.model_name
+    read = {"label": label, "label_time": label_time, "positive": positive}
+    result = live_stage.evaluate_live(
+        live_stage.LiveRequest(
+            model_name=name,
+            log=live_stage.collect_arms(opened, name),
+            outcomes=live_stage.published_outcomes(opened, outcomes),
+            rules=rules,
+            **read,
+        ),
+        opened,
+    )
+    page = rendered(opened, result.evaluation)
+    if html is not None:
+        written(html, page.read_text(encoding="utf-8"))
+    body = opened.read_json(result.evaluation, live_stage.FILE)
+    view = {"verdict": result.verdict, "reasons": result.reasons, "differences": body["differences"]}
+    show(result, as_json, view=view | {"rows": body["facts"], "page": html or page})
 
 
 @app.command()

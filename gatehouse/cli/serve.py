@@ -83,7 +83,7 @@ def revoke(
 
 
 def predictor(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME:2 or NAME@champion.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="NAME for its champion, canary and shadow; or NAME:2.")],
     store: StoreOption = "",
     online: Annotated[bool, typer.Option("--online", help="Also take keys alone: read the online store.")] = False,
     host: HostOption = "127.0.0.1",
@@ -91,19 +91,32 @@ def predictor(
     tokens: Annotated[bool, typer.Option("--tokens", help="Answer only callers with a token of the store.")] = False,
     rate: RateOption = 1000,
     follow: Annotated[float, typer.Option(min=0, help="Seconds between looks at where an alias is; 0 for none.")] = 10,
+    log: Annotated[
+        str, typer.Option(help="Log each row in the store, with `all` features, their `digest`, or `none`.")
+    ] = "",
+    log_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the keys whose rows are logged.")] = 1.0,
+    spool: Annotated[
+        Path | None, typer.Option(help="Folder for rows that are not sent yet; best one that stays.")
+    ] = None,
 ) -> None:
     """Serve the predictions of a model until SIGINT or SIGTERM; they are those of a batch, to the bit."""
     from gatehouse.registry.naming import named
     from gatehouse.server.inference import ServedModel
+    from gatehouse.server.prediction_log import PredictionLog, features_of
     from gatehouse.server.predictor import Following, create_app
+    from gatehouse.server.traffic import Traffic
 
-    opened = open_store(store)
+    opened, logged = open_store(store), features_of(log) if log else None
+    ledger, number = named(opened, model)
 
-    def newer(present: ServedModel) -> ServedModel | None:
-        moved = str(named(opened, model).number) != present.version
-        return ServedModel.of(opened, model, online) if moved else None
+    def newer(present: Traffic | None) -> Traffic:
+        if not number:
+            return Traffic.of(opened, ledger, online, present)
+        unmoved = present and str(named(opened, model).number) == present.champion.version
+        return present if present and unmoved else Traffic(ServedModel.of(opened, model, online))
 
-    served = ServedModel.of(opened, model, online)
-    typer.echo(f"{served.name}:{served.version} is {served.model}", err=True)
-    following = Following(served, newer if follow and "@" in model else None, follow)
-    _serve(create_app(following, Access(opened, _rate(rate)) if tokens else None), host, port)
+    traffic = newer(None)
+    typer.echo(str(traffic), err=True)
+    following = Following(traffic, newer if follow and (not number or "@" in model) else None, follow)
+    predictions = PredictionLog(opened, ledger.model_name, logged, log_share, spool) if logged else None
+    _serve(create_app(following, Access(opened, _rate(rate)) if tokens else None, predictions), host, port)

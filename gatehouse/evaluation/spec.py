@@ -17,7 +17,7 @@ from gatehouse.metrics.catalogue import MetricName, MetricNames, OwnName, is_own
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
-from gatehouse.store.identity import Spec, Unordered
+from gatehouse.store.identity import Spec, Unordered, operational
 
 SUITE_FILE, GOLDEN, IMPORTANCE = "integration.json", "golden.parquet", "importance.json"
 """The files of a suite: its checks; the numbers of the golden rows with their predictions. And one of an evaluation."""
@@ -220,6 +220,57 @@ class CostBounds(Spec):
         return self.latency_ms is not None or self.memory_mb is not None
 
 
+class LiveRules(Spec):
+    """What must hold of a canary beside the champion on live outcomes.
+
+    The canary goes back as soon as one bound is shown to be broken, and is promoted as soon as all are shown to hold.
+    All intervals together hold at all looks with the confidence.
+    """
+
+    metrics: dict[MetricName, Annotated[FiniteFloat, Field(ge=0.0)]] = Field(
+        default_factory=dict,
+        description="By metric that is a mean over rows, such as `log_loss` or `mae`, how much worse the canary may "
+        "be, in the metric's unit.",
+    )
+    values: dict[str, Annotated[FiniteFloat, Field(ge=0.0)]] = Field(
+        default_factory=dict,
+        description="By column of the outcomes of which more is better, such as `revenue`, how much less the canary "
+        "may have in the mean.",
+    )
+    outcomes: int = Field(
+        200, ge=20, description="Keys of the canary that must have an outcome before metrics and values are judged."
+    )
+    days: float | None = Field(
+        28.0,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Days from the first row of the canary after which an undecided one goes back; null for no limit.",
+    )
+    horizon: Duration | None = Field(
+        None,
+        gt=timedelta(0),
+        description="How long after a decision its outcome may become known; later ones do not count; null for any.",
+    )
+    confidence: float = Field(
+        0.95, gt=0.5, lt=1.0, description="Confidence that no bound is said to be broken wrongly."
+    )
+    max_error_rise: float = Field(
+        0.01, ge=0.0, le=1.0, description="By how much the canary's share of failed rows may exceed the champion's."
+    )
+    max_latency_ms: float | None = Field(
+        None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Milliseconds in which the canary must score 99 % of its rows; null for no limit.",
+    )
+
+    @model_validator(mode="after")
+    def _compares(self) -> "LiveRules":
+        if not self.metrics and not self.values:
+            raise ValueError("expected something to compare in metrics or values, found nothing")
+        return self
+
+
 class GatePolicy(Spec):
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
@@ -313,6 +364,9 @@ class GatePolicy(Spec):
     approval_days: int = Field(7, ge=1, le=365, description="How many days an approval by a person is valid.")
     four_eyes: bool = Field(
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
+    )
+    live: LiveRules | None = operational(
+        None, description="What must hold of a canary on live outcomes; no rule of the gate, and in no key of it."
     )
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ from pydantic import Field
 from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.metrics.tasks import EXPECTED, TASKS, are_usable, declared_task
+from gatehouse.monitoring.live_log import collect_live
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.store.identity import Spec
 from gatehouse.store.manifest import Column, Manifest
@@ -43,7 +44,7 @@ class MissingColumnError(GatehouseError):
     permanent = True
 
 
-LATEST = "latest"
+LATEST, LIVE = "latest", "live"
 
 
 class ComparedColumns(Spec):
@@ -463,13 +464,16 @@ def predicted(log: "pa.Table", task: str) -> "npt.NDArray[np.float64]":
     return np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False))
 
 
-def collect_log(store: ArtifactStore, log: str, model: str) -> str:
+def collect_log(store: ArtifactStore, log: str, model: str, since: str = "", until: str = "") -> str:
     """Reference of a log of predictions, which is published if it is outside the store; empty if `log` is.
 
     Args:
         log: A reference of predictions, or of a snapshot with a table `predictions`; `latest` for the newest
-            predictions of the champion by batch scoring; or the path or URL of a Parquet file or a folder of them.
+            predictions of the champion by batch scoring; `live` for what its predictors answered; or the path or URL
+            of a Parquet file or a folder of them.
         model: The champion.
+        since: With `live`: only rows decided from this time on, ISO 8601; empty for all.
+        until: With `live`: only rows decided before this time; empty for all.
 
     Raises ConfigurationError if there is no log at the given location.
     """
@@ -479,6 +483,8 @@ def collect_log(store: ArtifactStore, log: str, model: str) -> str:
     import pyarrow.parquet as pq
 
     name = Reference.parse(model).name
+    if log == LIVE:
+        return collect_live(store, name, model, since, until)
     if log == LATEST:
         # The champion's predictions with the latest `as_of`; among equal ones, those with the most rows.
         references = (reference for reference in store.references("predictions") if reference.name == name)

@@ -253,7 +253,8 @@ def act_of(number: int, record: Record) -> Act:
     elif record.kind == "refused" and record.verdict:
         what = f"{record.verdict.verdict} {Reference.parse(record.verdict.subject.model).short}"
     elif record.kind == "promoted":
-        what = f"version {record.version} is {record.alias}{', gate overridden' if record.override else ''}"
+        share = "" if record.share is None else f" with {record.share:.4g} of the requests"
+        what = f"version {record.version} is {record.alias}{share}{', gate overridden' if record.override else ''}"
     else:
         verbs = {"registered": "registered as", "rolled_back": "rolled back to", "withdrawn": "took back"}
         until = f" until {record.approval.until}" if record.approval and record.approval.until else ""

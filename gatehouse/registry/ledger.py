@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 STAGING, SHADOW, CANARY, CHAMPION = "staging", "shadow", "canary", "champion"
 ALIASES = (STAGING, SHADOW, CANARY, CHAMPION)
 """The aliases that a version can have, from lowest to highest."""
+SHARE = 0.05
+"""The share of the requests that a canary answers if no other is named."""
 
 
 class LedgerError(GatehouseError):
@@ -132,9 +134,10 @@ class Record(_Entry):
     """One entry of a ledger.
 
     `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
-    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `version` is 0 for `refused` and
-    `exempted`, and for `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run)
-    and `reason` (a person's words) have no effect on the state.
+    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `share` is the share of the requests
+    that a canary answers; None for its present one, or `SHARE`. `version` is 0 for `refused` and `exempted`, and for
+    `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run) and `reason` (a
+    person's words) have no effect on the state.
     """
 
     kind: Literal[
@@ -151,6 +154,7 @@ class Record(_Entry):
     ]
     version: int = Field(0, ge=0)
     alias: Literal["", "staging", "shadow", "canary", "champion"] = ""
+    share: float | None = Field(None, ge=0.0, le=1.0)
     verdict: Verdict | None = None
     approval: Approval | None = None
     exemption: Exemption | None = None
@@ -194,8 +198,9 @@ class State:
     """The state after all records of a ledger, of which there are `size`.
 
     Version n is at index n - 1 of `versions`. `verdicts` are pairs of the record's number and the verdict, `approvals`
-    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `champions` holds
-    the champion last, before it the champions to which a rollback can return; no version is listed twice.
+    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `canary_share` is
+    the share of the requests that the canary answers. `champions` holds the champion last, before it the champions to
+    which a rollback can return; no version is listed twice.
     """
 
     size: int = 0
@@ -204,6 +209,7 @@ class State:
     staging: int = 0
     shadow: int = 0
     canary: int = 0
+    canary_share: float = 0.0
     approvals: tuple[Record, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
     champions: tuple[int, ...] = ()
@@ -385,8 +391,10 @@ def _apply(state: State, record: Record) -> State:
 
     if version.archived or not record.alias:
         raise impossible(f"version {version.version} is archived" if version.archived else "it names no alias")
+    if record.share is not None and record.alias != CANARY:
+        raise impossible(f"a share of the requests is for {CANARY}, not {record.alias}")
     if record.alias in state.aliases_of(version.version):
-        return state
+        return state if record.share is None else replace(state, canary_share=record.share)
     if record.alias == STAGING:
         staged = replace(version, staged_at=number, withdrawn=False)
         return replace(state, staging=version.version, versions=_changed(state, staged))
@@ -401,13 +409,15 @@ def _apply(state: State, record: Record) -> State:
     if is_champion:
         raise impossible(f"version {version.version} is the champion")
     alias: dict[str, Any] = {record.alias: version.version}
+    if record.alias == CANARY:
+        alias["canary_share"] = SHARE if record.share is None else record.share
     return replace(state, **alias, versions=_changed(state, replace(version, withdrawn=False)))
 
 
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
     """The state in which none of the versions holds any of the aliases."""
     cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
-    return replace(state, **cleared)
+    return replace(state, **cleared | ({"canary_share": 0.0} if CANARY in cleared else {}))
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:

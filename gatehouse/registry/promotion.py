@@ -39,8 +39,12 @@ def promote(
     override: bool = False,
     to: str = CHAMPION,
     by: str = "",
+    share: float | None = None,
 ) -> State:
     """Give a version an alias, by default champion. A version that has the alias already keeps it.
+
+    `share` is the share of the requests that a canary answers, by default `SHARE`; for the present canary, only its
+    share changes. A canary's share may always become smaller, whatever holds of the version by now.
 
     The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
     exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
@@ -60,9 +64,9 @@ def promote(
     number = version or ledger.state().staging
 
     def decide(state: State) -> Record | None:
-        record = next_promotion(state, model_name, number, reason, override, to)
-        if record is None:
-            return None
+        record = next_promotion(state, model_name, number, reason, override, to, share)
+        if record is None or _only_lowers(state, record):
+            return record
         chosen, verdict = _judged(state, model_name, number)
         require_binding(store, verdict)
         if override:
@@ -80,7 +84,13 @@ def promote(
 
 
 def next_promotion(
-    state: State, model_name: str, version: int, reason: str, override: bool, to: str = CHAMPION
+    state: State,
+    model_name: str,
+    version: int,
+    reason: str,
+    override: bool,
+    to: str = CHAMPION,
+    share: float | None = None,
 ) -> Record | None:
     """The record that promotes `version`, or None if it has the alias already; errors are those of `promote`.
 
@@ -88,10 +98,20 @@ def next_promotion(
     """
     if to not in ALIASES:
         raise PromotionError(f"{model_name}: expected one of the aliases {', '.join(ALIASES)}, found {to!r}.")
+    if share is not None and (to != CANARY or not 0 <= share <= 1):
+        raise PromotionError(
+            f"{model_name}: expected a share from 0 to 1 for {CANARY} alone, found {share:g} for {to}."
+        )
     chosen, verdict = _judged(state, model_name, version)
     name = f"{model_name}:{chosen.version}"
-    if state.holder(to) == chosen.version:
+    record = Record.model_validate(
+        {"kind": "promoted", "version": chosen.version, "alias": to, "reason": reason, "override": override}
+        | ({} if share is None else {"share": share})
+    )
+    if state.holder(to) == chosen.version and share in (None, state.canary_share):
         return None
+    if _only_lowers(state, record):
+        return record
     if chosen.archived:
         raise PromotionError(f"{name} is archived. {_choices(state)}")
     if state.champion == chosen.version and to in (SHADOW, CANARY):
@@ -110,9 +130,12 @@ def next_promotion(
             f"{name} was judged against {verdict.champion or 'no champion'}, and the champion is now "
             f"{present or 'none'}. Run the training pipeline again, or give --override and a --reason."
         )
-    return Record.model_validate(
-        {"kind": "promoted", "version": chosen.version, "alias": to, "reason": reason, "override": override}
-    )
+    return record
+
+
+def _only_lowers(state: State, record: Record) -> bool:
+    """Whether a record only lowers the share of the present canary."""
+    return record.share is not None and record.version == state.canary and record.share < state.canary_share
 
 
 def rollback(store: ArtifactStore, model_name: str, version: int, reason: str = "", by: str = "") -> State:

@@ -229,8 +229,8 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
 class PromoteRequest(StageModel):
     """An action on one version: `promote`, `rollback` or `archive`.
 
-    For `promote`, version 0 is the one in staging, and `to` is its new alias. `by` is the person; empty for the user of
-    the process.
+    For `promote`, version 0 is the one in staging, `to` is its new alias, and `share` the share of the requests that a
+    canary answers; None for the present one, or 5 %. `by` is the person; empty for the user of the process.
     """
 
     model_name: str
@@ -239,6 +239,7 @@ class PromoteRequest(StageModel):
     reason: str = ""
     override: bool = False
     to: str = CHAMPION
+    share: float | None = None
     by: str = operational("")
 
 
@@ -269,8 +270,8 @@ def promote(request: PromoteRequest, store: ArtifactStore) -> PromoteResult:
     version = request.version or before.staging
     unchanged = False
     if request.action == "promote":
-        state = promotion.promote(store, name, version, reason, request.override, request.to, request.by)
-        unchanged = before.holder(request.to) == version
+        state = promotion.promote(store, name, version, reason, request.override, request.to, request.by, request.share)
+        unchanged = before.holder(request.to) == version and before.canary_share == state.canary_share
     elif request.action == "rollback":
         state = promotion.rollback(store, name, request.version, reason, request.by)
     else:

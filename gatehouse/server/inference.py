@@ -1,7 +1,7 @@
 """The inputs and outputs of a served model, as tensors of KServe's Open Inference Protocol (version 2)."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Annotated, Any, Literal
@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import BaseModel, Field
 
+from gatehouse.configuration.times import zoned
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import Repository, check_out
-from gatehouse.features.exact import cast_values
+from gatehouse.features.exact import TIME, cast_values
 from gatehouse.monitoring.scoring_stage import classes_of, prediction_columns
 from gatehouse.online.serving import online_features, open_online
 from gatehouse.online.store import OnlineStore, online_view, require_materialized
@@ -26,6 +27,7 @@ _NUMBERS = {
 }
 _ARROW = _NUMBERS | {"BOOL": "bool", "BYTES": "string"}
 _DATATYPES = {arrow: datatype for datatype, arrow in _ARROW.items()} | {"large_string": "BYTES"}
+DECISION_TIME = "decision_time"
 Datatype = Literal[
     "BOOL", "BYTES", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"
 ]
@@ -110,7 +112,9 @@ class Online:
 class ServedModel:
     """A loaded model: name and version in the registry, reference, predictor, and names of classes by number.
 
-    `online` reads features by keys; None if requests must contain the features.
+    `online` reads features by keys; None if requests must contain the features. `keys` are the entity keys of its
+    training set, with their types in Arrow, and `group` the column of the rows that are ranked together. A request may
+    contain them beside the features, to say what its rows are about.
     """
 
     name: str
@@ -119,6 +123,8 @@ class ServedModel:
     predictor: Predictor
     classes: tuple[str, ...] = ()
     online: Online | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
 
     @classmethod
     def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
@@ -129,14 +135,26 @@ class ServedModel:
         version = named(store, text)
         if not version.number:
             raise ConfigurationError(f"expected NAME:2 or NAME@champion, found {text!r}, which names no version.")
-        model = version.version.model
+        return cls.load(store, version.ledger.model_name, version.number, version.version.model, online)
+
+    @classmethod
+    def load(cls, store: ArtifactStore, name: str, version: int, model: str, online: bool) -> "ServedModel":
+        """A version with the model of a reference. Raises as `of`."""
+        predictor = Predictor.load(store, model)
+        training_set = store.manifest(model).derived_from.get("training_set", "")
+        rows = store.manifest(training_set) if training_set else None
+        details = rows.details if rows else {}
+        group = str(details.get("group") or "") if predictor.task.counted == "group" else ""
+        identifying = {*details.get("entity_keys", ()), group}
         return cls(
-            version.ledger.model_name,
-            str(version.number),
+            name,
+            str(version),
             model,
-            Predictor.load(store, model),
+            predictor,
             classes_of(store, model),
             Online.of_model(store, model) if online else None,
+            {column.name: column.type for column in rows.columns if column.name in identifying} if rows else {},
+            group,
         )
 
     @cached_property
@@ -151,6 +169,17 @@ class ServedModel:
             )
             for column in self.predictor.transformation.columns
         ]
+
+    @cached_property
+    def identity(self) -> list[TensorSchema]:
+        """What a request may say of its rows besides the features: the keys, and when they are decided on."""
+        keys = [TensorSchema(name=name, datatype=_DATATYPES[kind], shape=[-1]) for name, kind in self.keys.items()]
+        return [*keys, TensorSchema(name=DECISION_TIME, datatype="BYTES", shape=[-1])]
+
+    @property
+    def accepted(self) -> frozenset[str]:
+        """Names of the inputs that it reads."""
+        return frozenset(schema.name for schema in [*self.inputs, *(self.online.inputs if self.online else ())])
 
     @cached_property
     def outputs(self) -> list[TensorSchema]:
@@ -170,13 +199,24 @@ class ServedModel:
         Raises ConfigurationError, FeatureError if inputs or outputs are not those of the model. Raises StoreError if
         the online store cannot be reached.
         """
+        self.require_outputs(request)
+        return self.answer(request, self.score(self.read(request.inputs)))
+
+    def require_outputs(self, request: Inference) -> None:
+        """Check that the model has the requested outputs. Raises ConfigurationError."""
+        names = [schema.name for schema in self.outputs]
+        if unknown := [output.name for output in request.outputs if output.name not in names]:
+            raise ConfigurationError(f"outputs: expected {', '.join(names)}, found {', '.join(unknown)}.")
+
+    def score(self, features: pa.Table) -> pa.Table:
+        """The predictions for rows, with the columns of `outputs`. Raises FeatureError, PredictionError."""
+        return prediction_columns(self.predictor, features, self.classes)
+
+    def answer(self, request: Inference, predictions: pa.Table) -> dict[str, Any]:
+        """The answer to a request that has these predictions."""
         schemas = {schema.name: schema for schema in self.outputs}
-        names = [output.name for output in request.outputs] or list(schemas)
-        if unknown := [name for name in names if name not in schemas]:
-            raise ConfigurationError(f"outputs: expected {', '.join(schemas)}, found {', '.join(unknown)}.")
-        predictions = prediction_columns(self.predictor, self._features(request.inputs), self.classes)
         outputs = []
-        for name in names:
+        for name in [output.name for output in request.outputs] or list(schemas):
             values = predictions[name].combine_chunks()
             flat = values.flatten() if len(schemas[name].shape) > 1 else values
             shape = [len(values), *schemas[name].shape[1:]]
@@ -185,32 +225,59 @@ class ServedModel:
         answer = {"model_name": self.name, "model_version": self.version, "outputs": outputs}
         return answer | ({"id": request.id} if request.id else {})
 
-    def _features(self, tensors: list[Tensor]) -> pa.Table:
-        """The features of a request: sent with it, or read by its keys."""
+    def read(
+        self, tensors: list[Tensor], rows: Sequence[int] | None = None, others: Set[str] = frozenset()
+    ) -> pa.Table:
+        """The features of the rows of a request, by default of all: sent with it, or read by its keys.
+
+        `others` are inputs that models beside this one read. Raises as `infer`.
+        """
         names = [tensor.name for tensor in tensors]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"inputs: expected each once, found {', '.join(names)}.")
         keys = {schema.name: schema for schema in self.online.inputs} if self.online else {}
-        if self.online and set(names) == set(keys):
-            return self.online.read(_table(tensors, keys))
         features = {schema.name: schema for schema in self.inputs}
-        lacking, unknown = features.keys() - set(names), set(names) - features.keys()
+        further = others | {schema.name for schema in self.identity}
+        own = [tensor for tensor in tensors if tensor.name in features or tensor.name not in further - keys.keys()]
+        if self.online and {tensor.name for tensor in own} == keys.keys():
+            return self.online.read(_selected(_table(own, keys, tensors[0]), rows))
+        own = [tensor for tensor in tensors if tensor.name in features or tensor.name not in further]
+        lacking, unknown = features.keys() - set(names), {tensor.name for tensor in own} - features.keys()
         if lacking or unknown:
             other = f"; or the keys {', '.join(keys)} alone" if keys else ""
             raise ConfigurationError(
                 f"inputs: expected the features {', '.join(features)}{other}; found {', '.join(names)}: "
                 f"missing {', '.join(sorted(lacking)) or 'none'}, unknown {', '.join(sorted(unknown)) or 'none'}."
             )
-        return _table(tensors, features)
+        return _selected(_table(own, features, tensors[0]), rows)
+
+    def identify(self, tensors: list[Tensor]) -> pa.Table:
+        """What a request says of its rows: those columns of `identity` that it has. Raises ConfigurationError."""
+        schema = {schema.name: schema for schema in self.identity}
+        sent = [tensor for tensor in tensors if tensor.name in schema]
+        table = _table(sent, schema, tensors[0]) if sent else pa.table({})
+        for name in table.column_names:
+            column = table[name]
+            if name == DECISION_TIME:
+                texts = column.to_pylist()
+                column = pa.array([zoned(f"input {name}", text or "") for text in texts], TIME)
+            else:
+                column = column.cast(pa.type_for_alias(self.keys[name]))
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+        return table
 
 
-def _table(tensors: list[Tensor], schema: Mapping[str, TensorSchema]) -> pa.Table:
-    columns, rows = {}, tensors[0].shape[0]
+def _selected(table: pa.Table, rows: Sequence[int] | None) -> pa.Table:
+    return table if rows is None else table.take(pa.array(rows, pa.int64()))
+
+
+def _table(tensors: list[Tensor], schema: Mapping[str, TensorSchema], first: Tensor) -> pa.Table:
+    columns, rows = {}, first.shape[0]
     for tensor in tensors:
         data = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in tensor.data]
         if tensor.shape not in ([rows], [rows, 1]) or len(data) != rows or not rows:
             raise ConfigurationError(
-                f"input {tensor.name}: expected a value for each of the {rows} rows of {tensors[0].name}, at least "
+                f"input {tensor.name}: expected a value for each of the {rows} rows of {first.name}, at least "
                 f"one, shape [{rows}] or [{rows}, 1]; found shape {tensor.shape} and {len(data)} values."
             )
         expected = schema[tensor.name].datatype

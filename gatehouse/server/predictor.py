@@ -10,13 +10,16 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from pydantic import BaseModel, ValidationError
 
 from gatehouse.errors import GatehouseError
 from gatehouse.server import problems
 from gatehouse.server.access import Access, caller
 from gatehouse.server.inference import Inference, ServedModel, TensorSchema
+from gatehouse.server.prediction_log import PredictionLog
 from gatehouse.server.problems import Problem, ProblemError, guard
+from gatehouse.server.traffic import Answer, Shadowing, Traffic, is_callers
 from gatehouse.training.transformation import FeatureError
 
 logger = logging.getLogger(__name__)
@@ -27,18 +30,15 @@ _VERSION = f"{_MODEL}/versions/{{version}}"
 
 
 class Following:
-    """The present model, which is reloaded when its alias moves. A request reads `model` once, so it mixes no versions.
+    """The present traffic, which follows the ledger. A request reads `traffic` once, so it sees one state of it.
 
-    Every so many seconds, `newer` returns the model that replaces the present one, or None if that is current.
+    Every so many seconds, `newer` returns the traffic that replaces the present one, which is itself if it is current.
     """
 
     def __init__(
-        self,
-        model: ServedModel,
-        newer: Callable[[ServedModel], ServedModel | None] | None = None,
-        seconds: float = 10.0,
+        self, traffic: Traffic, newer: Callable[[Traffic], Traffic] | None = None, seconds: float = 10.0
     ) -> None:
-        self.model = model
+        self.traffic = traffic
         self._newer, self._seconds = newer, seconds
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="following", daemon=True)
@@ -53,15 +53,15 @@ class Following:
         self._ended.set()
 
     def look(self) -> None:
-        """Load a newer model; if that fails, keep the present model."""
+        """Load newer models; if that fails, keep the present ones."""
         try:
-            loaded = self._newer(self.model) if self._newer else None
+            loaded = self._newer(self.traffic) if self._newer else self.traffic
         except Exception:  # Whatever is wrong with the next model, the present one stays in use.
-            logger.exception("%s:%s is served on", self.model.name, self.model.version)
+            logger.exception("%s is served on", self.traffic)
             return
-        if loaded is not None:
-            self.model = loaded
-            logger.info("%s:%s is %s", loaded.name, loaded.version, loaded.model)
+        if loaded is not self.traffic:
+            self.traffic = loaded
+            logger.info("serving %s", loaded)
 
     def _follow(self) -> None:
         while not self._ended.wait(self._seconds):
@@ -92,14 +92,23 @@ class Described(BaseModel):
     parameters: dict[str, Any]
 
 
-def _model_of_path(request: Request) -> ServedModel:
-    """The served model, which the path of the request must name."""
-    model: ServedModel = request.app.state.followed.model
-    parameters = request.path_params
-    if parameters.get("name", model.name) != model.name or parameters.get("version", model.version) != model.version:
-        name = ":".join(parameters[part] for part in ("name", "version") if part in parameters)
-        raise ProblemError(404, f"Expected the model {model.name}, version {model.version}, found {name}.")
-    return model
+def _traffic_of_path(request: Request) -> Traffic:
+    """The present traffic, in which the path of the request must name the model, and perhaps one of the versions."""
+    traffic: Traffic = request.app.state.followed.traffic
+    parameters, versions = request.path_params, [model.version for model in traffic.every]
+    name = traffic.champion.name
+    if parameters.get("name", name) != name or parameters.get("version", versions[0]) not in versions:
+        found = ":".join(parameters[part] for part in ("name", "version") if part in parameters)
+        raise ProblemError(404, f"Expected the model {name}, version {' or '.join(versions)}, found {found}.")
+    return traffic
+
+
+PathTraffic = Annotated[Traffic, Depends(_traffic_of_path)]
+
+
+def _model_of_path(request: Request, traffic: PathTraffic) -> ServedModel:
+    """The model of the version in the path, else the champion."""
+    return traffic.named(request.path_params.get("version", "")) or traffic.champion
 
 
 PathModel = Annotated[ServedModel, Depends(_model_of_path)]
@@ -113,21 +122,45 @@ async def _inference(request: Request) -> Inference:
         raise RequestValidationError(error.errors()) from error
 
 
-def create_app(followed: Following, access: Access | None = None) -> FastAPI:
-    """The server of one model, for callers with a token of `access`, or for everybody."""
+def create_app(followed: Following, access: Access | None = None, log: PredictionLog | None = None) -> FastAPI:
+    """The server of one model, for callers with a token of `access`, or for everybody; `log` gets every answer."""
+    registry = CollectorRegistry()
+    rows = Counter(
+        "gatehouse_rows",
+        "Rows by arm; a failed one is answered by the champion, if at all.",
+        registry=registry,
+        labelnames=["arm", "version", "error"],
+    )
+    dropped = Gauge("gatehouse_dropped_rows", "Rows that shadow and log left out.", ["by"], registry=registry)
+
+    def record(answer: Answer) -> None:
+        for part in answer.parts:
+            rows.labels(part.arm, part.model.version, part.error).inc(len(part.rows))
+        if log:
+            log.add(answer)
+
+    shadowing = Shadowing(record)
+    dropped.labels("shadow").set_function(lambda: shadowing.waiting.dropped)
+    dropped.labels("log").set_function(lambda: log.dropped if log else 0)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         followed.start()
+        shadowing.start()
+        if log:
+            log.start()
         yield
         followed.close()
+        shadowing.close()
+        if log:
+            log.close()
         if access:
             access.tokens.close()
 
     app = FastAPI(title="Gatehouse predictor", version="2", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.followed, app.state.access = followed, access
     problems.install(app, _show)
-    guard(app, LARGEST_BODY, _show)
+    guard(app, LARGEST_BODY, _show, registry=registry)
     admitted = [Depends(caller("read"))] if access else []
 
     @app.get("/v2")
@@ -154,26 +187,33 @@ def create_app(followed: Following, access: Access | None = None) -> FastAPI:
 
     @app.get(_VERSION, dependencies=admitted)
     @app.get(_MODEL, dependencies=admitted)
-    def described(model: PathModel) -> Described:
+    def described(traffic: PathTraffic, model: PathModel) -> Described:
         """Describe the inputs and outputs of the model."""
         keys = [tensor.model_dump() for tensor in model.online.inputs] if model.online else []
+        identity = [tensor.model_dump() for tensor in model.identity]
         return Described(
             name=model.name,
-            versions=[model.version],
+            versions=[other.version for other in traffic.every],
             platform=str(model.predictor.description["architecture"]["model"]["architecture"]),
             inputs=model.inputs,
             outputs=model.outputs,
-            parameters={"model": model.model, "keys": keys, "classes": list(model.classes)},
+            parameters={"model": model.model, "keys": keys, "identity": identity, "classes": list(model.classes)}
+            | ({"aliases": traffic.numbers, "share": traffic.share} if traffic.records else {}),
         )
 
     @app.post(f"{_VERSION}/infer", dependencies=admitted)
     @app.post(f"{_MODEL}/infer", dependencies=admitted)
-    def infer(model: PathModel, body: Annotated[Inference, Depends(_inference)]) -> Response:
+    def infer(request: Request, traffic: PathTraffic, body: Annotated[Inference, Depends(_inference)]) -> Response:
         """Score rows."""
-        try:
-            return JSONResponse(model.infer(body))
-        except FeatureError as error:
-            raise ProblemError(400, str(error)) from error
+        answer = traffic.answer(body, request.path_params.get("version", ""))
+        if not is_callers(answer.failure):
+            record(answer)
+        if isinstance(answer.failure, FeatureError):
+            raise ProblemError(400, str(answer.failure)) from answer.failure
+        if answer.failure:
+            raise answer.failure
+        shadowing.add(traffic, answer)
+        return JSONResponse(traffic.body(answer))
 
     return app
 

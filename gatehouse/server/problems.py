@@ -117,12 +117,18 @@ def install(app: FastAPI, show: Show) -> None:
         return send(request, error.status_code, HTTPStatus(error.status_code).phrase, str(error.detail), headers)
 
 
-def guard(app: FastAPI, largest_body: int, show: Show, ended: Ended | None = None) -> None:
+def guard(
+    app: FastAPI,
+    largest_body: int,
+    show: Show,
+    ended: Ended | None = None,
+    registry: CollectorRegistry | None = None,
+) -> None:
     """Add the middleware of every server: limits the body, sets security headers, counts and times calls at `/metrics`.
 
-    `ended` is called with each call and the status of its answer.
+    `ended` is called with each call and the status of its answer. `registry` has the server's own metrics.
     """
-    registry = CollectorRegistry()
+    registry = registry or CollectorRegistry()
     calls = Counter("gatehouse_calls", "Answered calls.", ["method", "route", "status"], registry=registry)
     seconds = Histogram("gatehouse_call_seconds", "Time to answer.", ["route"], registry=registry)
 

@@ -76,6 +76,7 @@ class Promotion(Acting):
     version: int = Field(0, ge=0, lt=10**9, description="0 is the version in staging.")
     override: bool = Field(False, description="Promote although the gate refused it; needs a reason.")
     to: str = Field("champion", max_length=20, description=f"The alias that it gets: {', '.join(ALIASES)}.")
+    share: float | None = Field(None, ge=0, le=1, description="Share of the requests for a canary; first 0.05.")
 
 
 class Review(Acting):

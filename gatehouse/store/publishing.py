@@ -25,7 +25,7 @@ NO_KINDS = frozenset(
     {
         *("blobs", "code", "erasures", "gc", "jobs", "measurements", "memo", "operations", "provenance"),
         *("quarantine", "registry", "reports", "retraining", "runs", "scratch", "server", "sources", "tmp", "tracking"),
-        *("tuning", "turns"),
+        *("traffic", "tuning", "turns"),
     }
 )
 """Folders of a store that hold no manifests. No kind of artifact may have such a name."""

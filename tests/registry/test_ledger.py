@@ -58,6 +58,7 @@ UNJUDGED = Exemption(model="models/x", rule="bar roc_auc", until="2999-01-01", b
         {"kind": "promoted", "version": 3, "alias": "staging"},
         {"kind": "promoted", "version": 1},
         {"kind": "promoted", "version": 2, "alias": "canary"},
+        {"kind": "promoted", "version": 1, "alias": "staging", "share": 0.5},
         {"kind": "promoted", "version": 2, "alias": "shadow"},
         {"kind": "rolled_back", "version": 3},
         {"kind": "archived", "version": 2},

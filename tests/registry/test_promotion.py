@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from gatehouse.registry import promotion
-from gatehouse.registry.ledger import Ledger, StaleVerdictError, Verdict
+from gatehouse.registry.ledger import SHARE, Ledger, StaleVerdictError, Verdict
 from gatehouse.registry.promotion import PromotionError, archive, promote, rollback
 from gatehouse.registry.stage import PromoteRequest
 from gatehouse.registry.stage import promote as promote_stage
@@ -72,6 +72,8 @@ Action = Callable[[ArtifactStore], object]
         (lambda store: promote(store, NAME, 3, to="canary"), PromotionError, "another version for canary"),
         (lambda store: promote(store, NAME, 3, to="shadow"), PromotionError, "another version for shadow"),
         (lambda store: promote(store, NAME, 3, to="best"), PromotionError, "found 'best'"),
+        (lambda store: promote(store, NAME, 1, to="shadow", share=0.5), PromotionError, "found 0.5 for shadow"),
+        (lambda store: promote(store, NAME, 1, to="canary", share=1.5), PromotionError, "found 1.5 for canary"),
     ],
 )
 def test_an_action_that_is_impossible_is_refused(
@@ -125,6 +127,24 @@ def test_a_version_rises_through_shadow_and_canary_and_leaves_them_as_champion(t
     assert state.aliases_of(4) == ("staging", "shadow", "canary") and state.stage_of(state.versions[3]) == "canary"
     state = promote(three.store, NAME, 4)
     assert (state.champion, state.aliases_of(4)) == (4, ("staging", "champion"))
+
+
+def test_a_share_of_a_canary_rises_as_a_promotion_does_and_falls_at_any_time(three: Gate) -> None:
+    three.run(three.model(4), policy=MANUAL)
+    three.approve(4)
+    assert promote(three.store, NAME, 4, to="canary").canary_share == SHARE
+    assert promote(three.store, NAME, 4, to="canary", share=0.25).canary_share == 0.25
+    before = three.state
+    assert (
+        promote(three.store, NAME, 4, to="canary", share=0.25) == promote(three.store, NAME, 4, to="canary") == before
+    )
+    rollback(three.store, NAME, 3)
+    with pytest.raises(StaleVerdictError):
+        promote(three.store, NAME, 4, to="canary", share=0.5)
+    result = promote_stage(PromoteRequest(model_name=NAME, version=4, to="canary", share=0.01), three.store)
+    assert (result.decision, three.state.canary_share) == ("promoted", 0.01)
+    assert [record.share for record in Ledger(three.store, NAME).records()][-4:] == [None, 0.25, None, 0.01]
+    assert rollback(three.store, NAME, 4).canary_share == 0.0
 
 
 def test_a_canary_is_rolled_back_and_the_champion_stays(three: Gate) -> None:

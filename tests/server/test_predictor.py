@@ -23,6 +23,7 @@ from gatehouse.server import inference
 from gatehouse.server.access import Access, Rate
 from gatehouse.server.inference import Online, ServedModel
 from gatehouse.server.predictor import Following, create_app
+from gatehouse.server.traffic import Traffic
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.models import build_model
 from gatehouse.training.predictor import Predictor
@@ -74,7 +75,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[ArtifactStore, 
 
 @pytest.fixture(scope="module")
 def address(published: tuple[ArtifactStore, ServedModel, pa.Table]) -> Iterator[str]:
-    with serving(create_app(Following(published[1]))) as address:
+    with serving(create_app(Following(Traffic(published[1])))) as address:
         yield address
 
 
@@ -187,7 +188,7 @@ def test_with_keys_alone_features_are_read_and_scored_as_the_batch(tmp_path: Pat
     kinds = {"shop": "INT64", "amount": "FP64", "currency": "BYTES"}
     assert {entry.name: entry.datatype for entry in read.inputs} == kinds
     batch = predictor.predict(rows)
-    with serving(create_app(Following(served))) as address:
+    with serving(create_app(Following(Traffic(served)))) as address:
         assert data(infer(address, tensors(rows, kinds)))["probability"] == batch.tolist()
         assert data(infer(address, tensors(rows.slice(9, 1), kinds)))["probability"] == [batch[9]]
         for datatype, key in (("INT64", 1.7), ("FP64", 1.7), ("FP64", 2.0**53), ("INT64", True), ("INT64", "1")):
@@ -209,7 +210,7 @@ def test_where_tokens_are_asked_for_only_their_holders_are_answered(
     store, served, _ = published
     reader = client(store, "", "ros", "read")
     body = {"inputs": tensors(ROWS.slice(0, 1), KINDS)}
-    with serving(create_app(Following(served), Access(store, Rate(1000, 2)))) as address:
+    with serving(create_app(Following(Traffic(served)), Access(store, Rate(1000, 2)))) as address:
         reader.address = address
         for path in ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/delays/ready", "/metrics"):
             assert requests.get(address + path, timeout=60).status_code == 200, path
@@ -234,7 +235,7 @@ def test_a_moved_alias_is_followed_and_no_answer_is_half_of_two_versions(
     expected = {version: model.predictor.predict(ROWS).tolist() for version, model in models.items()}
     assert expected["4"] != expected["5"]
     content = ["4"]
-    followed = Following(first, lambda present: models[content[0]], seconds=0.001)
+    followed = Following(Traffic(first), lambda present: Traffic(models[content[0]]), seconds=0.001)
     seen: set[str] = set()
 
     def ask(_: int) -> None:

@@ -1,0 +1,146 @@
+"""Champion and canary on live outcomes: the join, a planted loss, equals, guardrails, and which rows are compared."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.spec import LiveRules
+from gatehouse.monitoring.live import Arms, with_outcomes
+from gatehouse.monitoring.live_log import pseudonym
+from gatehouse.registry.ledger import CANARY, CHAMPION
+from gatehouse.registry.live_stage import FILE, LiveRequest, collect_arms, evaluate_live, published_outcomes
+from gatehouse.reports.contents import rendered
+from gatehouse.store.store import ArtifactStore
+from tests.server.live import Live, make_live
+
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+KEYS = 4000
+RULES = LiveRules(metrics={"brier": 0.02})
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
+    """Version 1 is champion, and 2 canary of 30 % of the keys."""
+    live = make_live(ArtifactStore.open(tmp_path_factory.mktemp("live")))
+    live.promote(1, CHAMPION)
+    live.promote(2, CANARY, 0.3)
+    return live
+
+
+def _log(live: Live, *, noise: float = 0.0, failing: float = 0.0, canary: float = 0.3, seed: int = 0) -> pa.Table:
+    """Write a log in which the canary's predictions are `noise` worse; returns the outcomes of its keys."""
+    draw, times = np.random.default_rng(seed), [BEGIN + timedelta(minutes=number) for number in range(KEYS)]
+    inside, chance = draw.random(KEYS) < canary, draw.uniform(0.1, 0.9, KEYS)
+    predicted = np.clip(np.where(inside, chance + noise * draw.choice([-1, 1], KEYS), chance), 0.0, 1.0)
+    keys = [f"k{number}" for number in range(KEYS)]
+    table = pa.table(
+        {
+            "flight_id": keys,
+            "decision_time": pa.array(times, pa.timestamp("us", "UTC")),
+            "request_id": [f"r{number}" for number in range(KEYS)],
+            "request_row": pa.array([0] * KEYS, pa.int64()),
+            "requested_at": pa.array(times, pa.timestamp("us", "UTC")),
+            "unit": [pseudonym("delays", key) for key in keys],
+            "arm": np.where(inside, CANARY, CHAMPION).tolist(),
+            "model": [live.models[int(arm)] for arm in inside],
+            "model_version": pa.array(inside + 1, pa.int64()),
+            "ledger": pa.array([live.traffic().records] * KEYS, pa.int64()),
+            "latency_ms": draw.exponential(5.0, KEYS),
+            "error": np.where(inside & (draw.random(KEYS) < failing), "PredictionError", None).tolist(),
+            "probability": predicted,
+        }
+    )
+    table = table.set_column(table.schema.get_field_index("error"), "error", table["error"].cast(pa.string()))
+    folder = live.store.local_folder / "traffic" / "delays" / "2030-01-01T00"
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / "x.parquet")
+    labels = pa.array((draw.random(KEYS) < chance).astype(np.int64))
+    known = pa.array([time + timedelta(days=1) for time in times], pa.timestamp("us", "UTC"))
+    return pa.table({"flight_id": keys, "label": labels, "known": known, "revenue": draw.gamma(2.0, 1.0, KEYS)})
+
+
+def _judged(live: Live, outcomes: pa.Table, tmp_path: Path, rules: LiveRules = RULES, **more: Any) -> dict[str, Any]:
+    pq.write_table(outcomes, tmp_path / "outcomes.parquet")
+    reference = published_outcomes(live.store, str(tmp_path / "outcomes.parquet"))
+    log = collect_arms(live.store, "delays")
+    asked = {"model_name": "delays", "log": log, "outcomes": reference, "rules": rules, "label_time": "known"}
+    result = evaluate_live(LiveRequest.model_validate(asked | more), live.store)
+    body: dict[str, Any] = live.store.read_json(result.evaluation, FILE)
+    assert body["verdict"] == result.verdict
+    return body | {"reference": result.evaluation}
+
+
+def test_a_planted_loss_sends_the_canary_back_and_an_equal_one_is_promoted(live: Live, tmp_path: Path) -> None:
+    worse = _judged(live, _log(live, noise=0.35), tmp_path)
+    assert worse["verdict"] == "back" and worse["reasons"][0].startswith("brier: worse by")
+    assert worse["arms"][CANARY]["brier"] > worse["arms"][CHAMPION]["brier"] and "roc_auc" in worse["arms"][CANARY]
+    equal = _judged(live, _log(live), tmp_path, LiveRules(metrics={"brier": 0.05}, values={"revenue": 0.5}))
+    assert (equal["verdict"], equal["reasons"]) == ("promote", [])
+    assert [item["name"] for item in equal["differences"]] == ["brier", "revenue", "failed rows"]
+    assert equal["facts"]["of these with an outcome"] == KEYS and equal["shares"] == [0.3]
+    few = _judged(live, _log(live).slice(0, 300), tmp_path)
+    assert few["verdict"] == "go on" and "of 200 keys" in few["reasons"][0]
+    html = rendered(live.store, equal["reference"]).read_text()
+    assert "promote" in html and "revenue" in html
+    manifest = live.store.manifest(equal["reference"])
+    assert manifest.derived_from[CANARY] == live.models[1] and manifest.details["records"] == live.traffic().records
+
+
+def test_guardrails_and_wrong_shares_send_it_back(live: Live, tmp_path: Path) -> None:
+    rules = LiveRules(metrics={"brier": 1.0})
+    failing = _judged(live, _log(live, failing=0.3), tmp_path, rules)
+    assert failing["verdict"] == "back" and failing["reasons"][0].startswith("failed rows")
+    slow = _judged(live, _log(live), tmp_path, LiveRules(metrics={"brier": 1.0}, max_latency_ms=5))
+    assert slow["verdict"] == "back" and slow["reasons"][0].startswith("latency")
+    lost = _judged(live, _log(live, canary=0.2), tmp_path, rules)
+    assert lost["verdict"] == "back" and "shares" in lost["reasons"][0]
+    late = _judged(live, _log(live), tmp_path, LiveRules(metrics={"brier": 0.0}, days=1))
+    assert late["verdict"] == "back" and "not decided" in late["reasons"][0]
+
+
+def test_rows_of_another_canary_or_champion_are_not_compared(live: Live) -> None:
+    _log(live)
+    assert live.store.manifest(collect_arms(live.store, "delays")).rows == KEYS
+    live.promote(3, CANARY, 0.3)
+    try:
+        with pytest.raises(ConfigurationError, match="delays:3 side by side"):
+            collect_arms(live.store, "delays")
+    finally:
+        live.promote(2, CANARY, 0.3)
+
+
+def test_the_first_outcome_of_a_row_counts_and_a_late_one_does_not() -> None:
+    at = pa.array([BEGIN, BEGIN], pa.timestamp("us", "UTC"))
+    log = pa.table({"request_id": ["a", "b"], "decision_time": at})
+    hours = pa.array([BEGIN + timedelta(hours=hour) for hour in (9, 2, 50, 1)], pa.timestamp("us", "UTC"))
+    outcomes = pa.table({"request_id": ["a", "a", "b", "c"], "label": [1, 0, 1, 1], "known": hours})
+    joined, facts = with_outcomes(log, outcomes, ["request_id"], "known", 24 * 3600)
+    assert joined["label"].to_pylist() == [0, None]
+    assert [*facts.values()] == [2, 1, 1, 1, 1]
+    assert with_outcomes(log, outcomes, ["request_id"], "", None)[0]["label"].to_pylist() == [1, 1]
+    with pytest.raises(ConfigurationError, match="flight"):
+        with_outcomes(log, outcomes, ["flight"], "", None)
+
+
+def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
+    draw, rings = np.random.default_rng(3), 0
+    for _ in range(200):
+        keys, rows = 600, 4
+        inside, level = draw.random(keys) < 0.3, draw.normal(0.0, 1.0, keys)
+        unit = np.repeat(np.arange(keys), rows)
+        values = level[unit] + draw.normal(0.0, 0.3, keys * rows)  # Rows of a key are alike.
+        order = draw.permutation(keys * rows)
+        rang = False
+        for number in range(200, keys * rows + 1, 200):
+            seen = order[:number]
+            arms = Arms(inside[unit[seen]], np.full(number, 0.3), unit[seen])
+            difference = arms.difference("x", values[seen], 1, 0.0, 0.05, 600)
+            rang |= difference.low > 0 or difference.high < 0
+        rings += rang
+    assert rings <= 10
