@@ -22,10 +22,10 @@ import yaml
 from kfp import compiler
 
 from gatehouse.api.schedules import Cluster as Platform
-from gatehouse.kfp.compilation.component_files import public_components
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
+from gatehouse.project.signatures import pods
 from gatehouse.runtime.images import LOCKS, image
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store.failures import FAULT
@@ -41,7 +41,7 @@ SECONDS_BETWEEN = 5
 SMALL: dict[str, dict[str, str]] = {
     name: {"cpu": "250m", "memory": memory}
     for name, memory in {
-        **dict.fromkeys(public_components(), "2G"),
+        **dict.fromkeys(pods(), "2G"),
         "snapshot": "1536M",
         "split": "1G",
         "register": "768M",
