@@ -64,7 +64,7 @@ MUTANTS = [Mutant(*fields) for fields in (
      "            self._written = self._clock()\n", "            self._written = math.inf\n",
      "tuning/test_controller.py::test_reports_are_written_again_and_again"),
     ("the champion is no part of the cause of a training", "monitoring/retraining_stage.py",
-     ', "champion": champion})', "})",
+     ', "champion": champion}\n', "}\n",
      "monitoring/test_retraining.py::test_without_a_server_the_order_waits_and_is_given_once"),
     ("a launcher forgets the failures that an earlier one counted", "launchers/kubernetes/pods.py",
      'self.failures = Counter(progress.get("failures", {}))', "self.failures = Counter()",

@@ -30,11 +30,10 @@ class Stand:
 
 
 @pytest.fixture
-def model(store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def model(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model that nobody trained, so that pages and MLflow are left out."""
     monkeypatch.setattr(tracking, "track_training", lambda *_: None)  # The model is no real one.
-    (tmp_path / "page").write_text("a page")
-    monkeypatch.setattr(component_task, "rendered", lambda *_: tmp_path / "page")  # The model is no real one.
+    monkeypatch.setattr(component_task, "write_page", lambda _store, _model, path: Path(path).write_text("a page"))
     return str(store.publish("models", "flights", {"model.json": "{}"}))
 
 
