@@ -86,7 +86,7 @@ def test_no_expression_brings_a_hidden_value_back(store: ArtifactStore, shop: Re
     result = _run(store, "query", sql, "--on", str(shop), "--json")
     assert "anna" not in result.output.lower().replace("like 'anna%'", "") and "zoe" not in result.output.lower()
     if "LIKE" in sql:
-        assert json.loads(result.output) == []
+        assert json.loads(result.stdout) == []
 
 
 def test_the_first_rows_hide_what_is_sensitive(store: ArtifactStore, shop: Reference) -> None:
