@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
-from gatehouse.data.splitting.parts import Part, divided_set, read_part
+from gatehouse.data.splitting.parts import Part, divided_set, group_numbers, read_part
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
 from gatehouse.evaluation.importance import permuted_importance, sampled
 from gatehouse.metrics.arithmetic import NORMAL
@@ -452,10 +452,7 @@ def _finding(
 
 
 def part_of(table: pa.Table, label: str, group: str) -> Part:
-    """Rows with a known label, in the form for metrics and the bootstrap."""
-    groups = None
-    if group and group in table.column_names:
-        encoded = table[group].combine_chunks().dictionary_encode(null_encoding="encode").indices
-        groups = np.asarray(pc.cast(encoded, pa.int64()).to_numpy(zero_copy_only=False))
+    """Rows with a known label, in the form for metrics and the bootstrap. Raises as `group_numbers`."""
+    groups = group_numbers(table[group], f"column {group}") if group in table.column_names else None
     labels = pc.cast(table[label], pa.float64()).to_numpy()
     return Part(np.arange(table.num_rows), table, labels, groups)
