@@ -4,10 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.splitting.parts import Part
+from gatehouse.data.splitting.parts import Part, UnusablePartError
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
-from gatehouse.data.splitting.parts import UnusablePartError
 from gatehouse.monitoring.checks import Gate, Measured, calibration, measured, part_of, performance, sampling_units
 from gatehouse.monitoring.spec import CalibrationSpec, PerformanceSpec
 
