@@ -23,7 +23,7 @@ from tests.small_example import WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
 ELSEWHERE = {"reach": "of a cluster", "recover": "of a cluster", "skew": "of a log of served features"}
-ELSEWHERE |= dict.fromkeys(("evaluate_scores", "launch", "search"), "of a user's own pipeline")
+ELSEWHERE |= dict.fromkeys(("evaluate_live", "evaluate_scores", "launch", "search"), "of a user's own pipeline")
 """The stages that no pipeline here runs, each with what it is part of."""
 _GPU = any(item.startswith("nvidia-") for item in requires("torch") or ())
 """Whether tests run with the CUDA build of torch, which is that of another image."""

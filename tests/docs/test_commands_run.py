@@ -31,7 +31,10 @@ ELSEWHERE = {
     "run --pipeline monitoring --param predictions=latest",
     "backfill --pipeline scoring --windows 2013-01-01/2013-07-01/P1M",
     "models approve flight-delays:4 --verdict 'sha256-3f9c…' --reason 'the slices hold'",
+    "models live outcomes.parquet --model flight-delays --label-time landed",
     "models promote flight-delays:4",
+    "models promote flight-delays:5 --to canary --share 0.05",
+    "models promote flight-delays:5 --to canary --share 0.25",
     "models reproduce flight-delays@champion",
     "models exempt 'models/flight-delays/sha256-3f9c…' --rule 'slice carrier=OO' --until 2026-12-31 "
     "--reason 'its fleet is being replaced'",

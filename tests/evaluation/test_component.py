@@ -10,6 +10,7 @@ from gatehouse.components import evaluate as component
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.report import present
 from gatehouse.reports.contents import rendered
+from gatehouse.reports.format import in_markdown
 from gatehouse.store.parameters import parameter_of
 from tests.components import call, stored
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
@@ -29,7 +30,7 @@ def test_the_component_gives_the_result_and_fills_the_artifacts(judged_bench: Be
     json.dumps([made.metrics.metadata, points], allow_nan=False)
     assert Path(made.report.path).read_text() == rendered(store, str(evaluation.reference)).read_text()
     assert made.report.metadata == {"reference": store.address_of(evaluation.reference)}
-    assert made.reasons[0] in Path(made.summary.path).read_text()
+    assert in_markdown(made.reasons[0]) in Path(made.summary.path).read_text()
     with pytest.raises(ConfigurationError, match="neither"):
         call(component, tmp_path)
 

@@ -20,7 +20,7 @@ from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.kfp_api import KfpServer
 
-MODEL, OTHER = (f"models/delay/sha256-{digit * 64}" for digit in "ab")
+MODEL = f"models/delay/sha256-{'a' * 64}"
 FACTS = {"decided from": "2013-11-01", "to": "2013-11-30", "labelled rows after the last train row": 500}
 DAY = 86_400.0
 
@@ -33,13 +33,11 @@ def _drift_report(*triggers: str, **facts: Any) -> dict[str, Any]:
     }
 
 
-def _request(store: ArtifactStore, *triggers: str, **facts: Any) -> RetrainRequest:
-    training_set, model = (str(store.publish(kind, "delay", {"a": "1"})) for kind in ("training-sets", "models"))
+def _request(store: ArtifactStore, *triggers: str, model: str = "", **facts: Any) -> RetrainRequest:
+    training_set, own = (str(store.publish(kind, "delay", {"a": "1"})) for kind in ("training-sets", "models"))
     files = {"drift.json": canonical_json(_drift_report(*triggers, **facts))}
-    store.objects.put_bytes(f"{model}/manifest.json", b"{}")
-    drift = str(
-        store.publish("drift-reports", "delay", files, derived_from={"reference": training_set, "model": model})
-    )
+    inputs = {"reference": training_set, "model": model or own}
+    drift = str(store.publish("drift-reports", "delay", files, derived_from=inputs))
     return RetrainRequest(project="flights", model_name="delay", drift=drift, source="gs://raw", spec=RetrainSpec())
 
 
@@ -106,7 +104,7 @@ def test_without_a_server_the_order_waits_and_is_given_once(store: ArtifactStore
     assert retrain(_request(store, "drift", to="2013-12-01"), store) == first
     Orders(store, "delay").record(first.cause, "ended", exit_code=0)
     assert retrain(_request(store, "drift"), store).action == "done"
-    other = retrain(_request(store, "drift", model=OTHER), store)
+    other = retrain(_request(store, "drift", model=str(store.publish("models", "delay", {"a": "2"}))), store)
     assert other.action == "held back" and other.cause != first.cause, "another champion is another cause"
     kept = retrain(_request(store, "drift", to="2013-12-01"), store)
     assert kept.action == "held back" and kept.cause != first.cause and "cool_down_days" in kept.reasons[0]

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -372,7 +373,7 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
     assert output.exit_code == (state != "SUCCEEDED"), output.stdout
     assert ("store" in result) == (state != "SUCCEEDED"), "a pod has seen the store"
     (run,) = patient.kfp.objects.runs.values()
-    assert run["display_name"].startswith("flights-diagnosis, ")
+    assert re.fullmatch(r"[\d-]{10}, [0-9a-f]{12}", run["display_name"])
     assert result["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
     assert run["run_id"] in result["pods"]["advice"] or state == "SUCCEEDED"
 
