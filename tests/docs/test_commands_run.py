@@ -47,6 +47,7 @@ ELSEWHERE = {
 NOWHERE = {
     "doctor cluster PROJECT --platform platforms/cluster.yaml": "a cluster with kubectl",
     "run returns --store gs://acme-ml/gatehouse": "a bucket of Google",
+    "predictor flight-delays --log all": "somebody who stops it",
 }
 """Lines that need what no test has."""
 CHANGED = {
