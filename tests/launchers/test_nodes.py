@@ -3,10 +3,12 @@
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,14 +81,23 @@ for step in range(begun + 1, begun + 1000):
 def _start(folder: Path, script: str, nodes: str, *more: str) -> list["subprocess.Popen[bytes]"]:
     job = {"command": ["python", "-c", script, str(folder)], "environment": {}, "parameters": {}, "output": True}
     environment = os.environ | {CHECKPOINT_STORE: str(folder / "store"), CHECKPOINT_NAME: "job"}
-    options = [f"--nodes={len(nodes)}", f"--rendezvous=localhost:{free_port()}", "--max-restarts=1", *more]
+    port = free_port()
+    options = [f"--nodes={len(nodes)}", f"--rendezvous=localhost:{port}", "--max-restarts=1", *more]
     wrappers = []
     for node in map(folder.joinpath, nodes):
         node.mkdir()
         (node / JOB).write_text(json.dumps(job))
         command = [sys.executable, "-m", "gatehouse.launchers.wrapper", COMMAND, "1", str(node), *options]
         wrappers.append(subprocess.Popen(command, env=environment | {"GLOO_SOCKET_IFNAME": "lo"}))
+        # All are this machine, and the machines meet on the first one that listens: let it be the first node.
+        _wait(lambda: _listens(port))
     return wrappers
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("localhost", port)):
+        return True
+    return False
 
 
 def _run(folder: Path, script: str) -> None:
