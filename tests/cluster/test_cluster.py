@@ -214,7 +214,7 @@ def test_kfp_caches_no_task_of_scoring(cluster: Cluster, started: Started) -> No
 def test_waiting_ends_with_the_code_of_the_run(cluster: Cluster) -> None:
     project = cluster.project("waiting")
     where = (str(project), "--platform", str(cluster.profile), "--pipeline", "promotion", "--wait")
-    shown = cluster.gatehouse("submit", *where, "--param", "version=9", code=1)
+    shown = cluster.gatehouse("submit", *where, "--param", "version=9", code=4)
     assert "failed in promote" in shown
 
 
