@@ -262,9 +262,9 @@ def quality(spec: QualitySpec, data: DataDriftSpec, rows: Rows) -> list[Finding]
             odd, measure, limit = ~known.to_numpy(), "new", spec.max_new
             what = "categories that training never saw"
         before = 1.0 - float(np.mean(valid))
-        told = f"missing, {before:.1%} were in training"
+        in_training = f"missing, {before:.1%} were in training"
         for measured_as, flags, seen, lacked, alarm, why in (
-            ("missing", ~valid_now, units_now, ~valid, before + spec.max_missing_rise, told),
+            ("missing", ~valid_now, units_now, ~valid, before + spec.max_missing_rise, in_training),
             (measure, odd[valid_now], units_now[valid_now], np.zeros(len(valid)), limit, what),
         ):
             value = float(np.mean(flags)) if len(flags) else 0.0

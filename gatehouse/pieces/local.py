@@ -80,9 +80,9 @@ def _started(processes: set[subprocess.Popen[str]]) -> "subprocess.Popen[str]":
 def _asked(process: "subprocess.Popen[str]", line: str) -> str:
     """The worker's answer; empty if it has ended."""
     with suppress(OSError):
-        process.stdin.write(line)  # type: ignore[union-attr]
-        process.stdin.flush()  # type: ignore[union-attr]
-        answer = process.stdout.readline()  # type: ignore[union-attr]
+        process.stdin.write(line)  # type: ignore[union-attr]  # It is a pipe, as `_started` asks.
+        process.stdin.flush()  # type: ignore[union-attr]  # It is a pipe.
+        answer = process.stdout.readline()  # type: ignore[union-attr]  # It is a pipe.
         return answer if answer.endswith("\n") else ""
     return ""
 

@@ -174,7 +174,7 @@ class PredictionLog:
 
     def _seal(self) -> None:
         if self._spool:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # The disk is full: whole batches stay, and are sent.
                 self._spool.close()
             self._spool = None
 
@@ -277,6 +277,7 @@ class _Spool:
 def read_spool(path: Path) -> pa.Table:
     """The rows of a spool up to its last whole batch; a killed writer may have left half of another one."""
     batches: list[pa.RecordBatch] = []
+    # How Arrow says that a batch is cut off, or that none follows.
     with contextlib.suppress(pa.ArrowInvalid, OSError, StopIteration), pa.OSFile(str(path)) as file:
         reader = pa.ipc.open_stream(file)
         while True:

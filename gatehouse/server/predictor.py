@@ -98,8 +98,8 @@ def _traffic_of_path(request: Request) -> Traffic:
     parameters, versions = request.path_params, [model.version for model in traffic.every]
     name = traffic.champion.name
     if parameters.get("name", name) != name or parameters.get("version", versions[0]) not in versions:
-        found = ":".join(parameters[part] for part in ("name", "version") if part in parameters)
-        raise ProblemError(404, f"Expected the model {name}, version {' or '.join(versions)}, found {found}.")
+        requested = ":".join(parameters[part] for part in ("name", "version") if part in parameters)
+        raise ProblemError(404, f"Expected the model {name}, version {' or '.join(versions)}, found {requested}.")
     return traffic
 
 

@@ -93,7 +93,7 @@ class Traffic:
     numbers: dict[str, int] = field(default_factory=dict)
     share: float = 0.0
     records: int = 0
-    said: set[tuple[str, str]] = field(default_factory=set, compare=False)
+    warned: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     @classmethod
     def of(cls, store: ArtifactStore, ledger: Ledger, online: bool, present: "Traffic | None" = None) -> "Traffic":
@@ -227,8 +227,8 @@ class Traffic:
 
     def _warn(self, arm: str, failure: Exception) -> None:
         """Say once of each kind of error that an arm failed where the champion does not; each is counted."""
-        if (kind := (arm, type(failure).__name__)) not in self.said:
-            self.said.add(kind)
+        if (kind := (arm, type(failure).__name__)) not in self.warned:
+            self.warned.add(kind)
             name, number = self.champion.name, self.numbers[arm]
             logger.warning("%s:%d, %s, failed, and the champion answers", name, number, arm, exc_info=failure)
 
