@@ -4,11 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from collections import deque
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import Any
 
 from gatehouse.pieces.engine import Engine
@@ -24,47 +23,37 @@ def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[s
     """The number and the answer of every call, as they come."""
     workers = min(engine.workers or limits.processors(), len(lines))
     memory = engine.memory_bytes or limits.memory() // workers
-    waiting, answers = deque(range(len(lines))), SimpleQueue[tuple[int, dict[str, Any]]]()
-    processes: set[subprocess.Popen[str]] = set()
+    own, processes, closing = threading.local(), set[subprocess.Popen[str]](), threading.Event()
 
-    def answer_to(number: int, process: subprocess.Popen[str] | None) -> subprocess.Popen[str] | None:
+    def answer_to(number: int) -> tuple[int, dict[str, Any]]:
+        """The answer of this thread's own worker, which is started again where it was killed."""
         how = ""
         for _ in range(ATTEMPTS):
-            if closing:
-                return process
+            if closing.is_set():
+                break
             try:
-                process = process or _started(processes)
+                process: subprocess.Popen[str] | None = getattr(own, "process", None)
+                own.process = process = process or _started(processes)
             except OSError as error:
                 how = f"not started: {error}"
                 break
             if answer := _asked(process, f"{memory} {lines[number]}\n"):
-                answers.put((number, json.loads(answer)))
-                return process
-            how, process = f"with code {process.wait()}", None
-        answers.put((number, killed(how, memory)))
-        return process
+                return number, json.loads(answer)
+            how, own.process = f"with code {process.wait()}", None
+        return number, killed(how, memory)
 
-    def work() -> None:
-        process: subprocess.Popen[str] | None = None
-        while waiting:
-            with suppress(IndexError):  # Another thread took the last one.
-                process = answer_to(waiting.popleft(), process)
-        if process is not None:
-            process.stdin.close()  # type: ignore[union-attr]  # It is a pipe.
-
-    closing: list[bool] = []
     with ThreadPoolExecutor(workers, "pieces") as pool:
-        for _ in range(workers):
-            pool.submit(work)
+        futures = [pool.submit(answer_to, number) for number in range(len(lines))]
         try:
-            for _ in lines:
-                yield answers.get()
+            for future in as_completed(futures):
+                yield future.result()
         finally:
-            closing.append(True)
-            waiting.clear()
+            closing.set()
+            pool.shutdown(wait=False, cancel_futures=True)
             for process in list(processes):
                 process.kill()
     for process in processes:
+        process.kill()  # A thread may have started one meanwhile.
         process.wait()
 
 

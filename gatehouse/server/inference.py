@@ -176,7 +176,7 @@ class ServedModel:
         keys = [TensorSchema(name=name, datatype=_DATATYPES[kind], shape=[-1]) for name, kind in self.keys.items()]
         return [*keys, TensorSchema(name=DECISION_TIME, datatype="BYTES", shape=[-1])]
 
-    @property
+    @cached_property
     def accepted(self) -> frozenset[str]:
         """Names of the inputs that it reads."""
         return frozenset(schema.name for schema in [*self.inputs, *(self.online.inputs if self.online else ())])
