@@ -29,7 +29,7 @@ def ray_cluster(token: str = "") -> Iterator[str]:
             "RAY_worker_niceness": "0",
         }
         variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
-        options = [f"--ray-client-server-port={free_port()}", f"--dashboard-agent-listen-port={free_port()}"]
+        options = [f"--dashboard-agent-listen-port={free_port()}"]
         options += ["--min-worker-port=0", "--max-worker-port=0"]  # Its own choice may be the port above.
         options += [
             "--num-cpus=4",
