@@ -9,8 +9,6 @@ from kfp.dsl.pipeline_context import Pipeline
 
 from gatehouse.components import report_end
 from gatehouse.components.interface import RETRIES, Task, set_attempts, set_environment
-from gatehouse.data.sources.catalog import parse_source
-from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import stage_minutes
 from gatehouse.launchers.spec import LocalLaunch
@@ -62,14 +60,10 @@ class Settings:
     @property
     def source(self) -> dict[str, Any]:
         """The inputs of `snapshot` that the project declares; the contract's sensitive columns are the source's too."""
-        file, contract = self.project.file, self.project.contract
-        promised = published_contract(contract.files[CONTRACT_FILE].decode())
-        declared = file.source.model_dump(mode="json")
-        for name, table in declared["tables"].items():
-            table["sensitive"] = sorted({*table["sensitive"], *promised.sensitive(name, table["columns"])})
+        file = self.project.file
         return {
-            "source": parameter_of(parse_source(declared)),
-            "contract": {"reference": str(contract.reference)},
+            "source": parameter_of(self.project.source),
+            "contract": {"reference": str(self.project.contract.reference)},
             "baseline": file.baseline,
             "snapshots": file.snapshots,
             "configs": [str(config.reference) for config in self.project.configs()],

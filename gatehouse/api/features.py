@@ -1,14 +1,22 @@
 """Feature views of a project: their tables, versions and lineage, retrieval, and the online store."""
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from gatehouse.configuration.times import in_utc
-from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.data.snapshot.deliveries import Deliveries
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.sources.catalog import SourceSpec
+from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
+from gatehouse.data.validation.stage import ValidateRequest, validate
+from gatehouse.errors import ConfigurationError, ContractBreachError, MissingArtifactError
+from gatehouse.features.computing.previous.stage import PreviousRequest, previous_features
+from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.definitions.changes import definition_of
 from gatehouse.features.definitions.declarations import Available
 from gatehouse.features.definitions.repository import OnDemand, Repository, View, read_repository
@@ -18,6 +26,7 @@ from gatehouse.online.serving import open_online
 from gatehouse.online.skew import Skew, present_skew, skew_reasons
 from gatehouse.online.stage import MaterializeRequest, MaterializeResult, materialize
 from gatehouse.online.store import online_view, require_materialized
+from gatehouse.operations.preparing_stage import require_verdict
 from gatehouse.project.place import no_store_at, open_store, project_folder, store_address
 from gatehouse.project.project import Project, load_project
 from gatehouse.store.canonical import canonical_json
@@ -75,6 +84,32 @@ class Standing:
     max_skew: float
     views: list[dict[str, Any]]
     reasons: list[str]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of a stream.
+
+    Attributes:
+        rows: Rows of the snapshot; `new` of them came with this batch, the first of which counts all.
+        rows_a_second: The new rows, by the time from the look at the source until they were served.
+        written: Rows that changed the content of the online store.
+        behind: Records that came since the look; None for a source that has no offsets.
+        age: By the clock, how long ago the newest row became known.
+        warnings: What the guards say, such as the number of late rows.
+        verdict: Whether values read back from the online store are those of the feature tables: pass or fail.
+    """
+
+    snapshot: str
+    rows: int
+    new: int
+    rows_a_second: float
+    written: int
+    seconds: float
+    behind: int | None
+    age: timedelta
+    warnings: tuple[str, ...]
+    verdict: str
 
 
 @dataclass(frozen=True)
@@ -325,6 +360,62 @@ class Features:
         )
         return materialize(request, self.store)
 
+    def stream(self, service: str = "", every: timedelta = timedelta(seconds=5)) -> Iterator[Batch]:
+        """Bring the online store up to the source again and again: each batch runs the stages of a materialization.
+
+        A batch reads what came since the last one, judges it by the contract, computes the features of the hours that
+        it touches with the same SQL as a run, and writes what changed. All that it knows is in the artifact store and
+        in the online store, so a stream that was killed goes on where it was. Gives a batch where something was new;
+        between two looks at the source it waits until `every` is over. Raises ContractBreachError if rows break the
+        contract, and what the stages raise.
+        """
+        settings = self.project.file.features
+        contract = str(self.project.contract.publish(self.store))
+        definitions = str(self.project.definitions.publish(self.store))
+        baseline, snapshots, earlier = self.project.file.baseline, self.project.file.snapshots, 0
+        while True:
+            began = time.monotonic()
+            took = snapshot(SnapshotRequest(source=self.project.source), self.store)
+            rows = sum(took.rows.values())
+            if rows == earlier and took.unchanged:
+                time.sleep(max(0.0, every.total_seconds() - (time.monotonic() - began)))
+                continue
+            about = {"contract": contract, "baseline": baseline, "snapshots": snapshots, "delivery": took.delivery}
+            judged = validate(ValidateRequest.model_validate({"snapshot": took.snapshot} | about), self.store)
+            require_verdict(
+                "The snapshot breaks its contract",
+                judged.verdict,
+                judged.reasons,
+                judged.validation,
+                ContractBreachError,
+            )
+            origin = {"snapshot": took.snapshot, "definitions": definitions, "project": self.project.name}
+            parent = previous_features(PreviousRequest(**origin), self.store).feature_tables
+            tables = compute_features(ComputeRequest(**origin, parent=parent), self.store).feature_tables
+            request = MaterializeRequest(
+                **origin,
+                feature_tables=tables,
+                service=service or settings.service,
+                as_of=took.as_of,
+                max_skew=settings.max_skew,
+            )
+            written = materialize(request, self.store)
+            seconds = time.monotonic() - began
+            yield Batch(
+                snapshot=took.snapshot,
+                rows=rows,
+                new=rows - earlier,
+                rows_a_second=(rows - earlier) / seconds,
+                written=sum(written.written.values()),
+                seconds=seconds,
+                behind=_behind(self.project.source, took.snapshot, self.store),
+                age=datetime.now(UTC) - datetime.fromisoformat(took.as_of),
+                warnings=took.warnings,
+                verdict=written.verdict,
+            )
+            earlier = rows
+            time.sleep(max(0.0, every.total_seconds() - seconds))
+
     def skew(self, service: str = "") -> Standing:
         """Compare a sample of the online store with the offline values, each view up to where it was materialized."""
         views, limit = self.served(service)[0], self.project.file.features.max_skew
@@ -336,6 +427,23 @@ class Features:
         reasons += [result.not_compared for result in results if result.not_compared]
         rows = [result.body() | {"newest": result.feature_tables == newest} for result in results]
         return Standing(total.share, total.values, limit, rows, reasons)
+
+
+def _behind(source: SourceSpec, snapshot: str, store: ArtifactStore) -> int | None:
+    """Number of offsets that a source of topics has and a snapshot of it did not see."""
+    if not isinstance(source, KafkaSource):
+        return None
+    delivery = Deliveries(store, source.name, "").of(snapshot)
+    assert delivery  # The record of a snapshot is older than the snapshot.
+    with KafkaReader(source) as reader:
+        ends = {table: reader.ends(table) for table in source.tables}
+    seen = {table: state["offsets"] for table, state in delivery.state.items()}
+    behind: int = sum(
+        high - seen[table].get(str(partition), [0, low])[1]
+        for table, partitions in ends.items()
+        for partition, (low, high) in partitions.items()
+    )
+    return behind
 
 
 def known_from(view: View | OnDemand) -> str:

@@ -1,9 +1,11 @@
 """`gatehouse features`: feature views with their tables and lineage, retrieval, and the online store."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic_core import to_json
 
 from gatehouse.api.features import Features
 from gatehouse.cli.output import JsonOption, ProjectOption, StoreBesideProjectOption, show
@@ -94,6 +96,33 @@ def materialize(
     result = Features.of(project, store, needed=True).materialize(service, as_of, rewrite)
     show(result, as_json)
     raise typer.Exit(0 if result.verdict == "pass" else 1)
+
+
+@app.command()
+def stream(
+    service: ServiceOption = "",
+    every: Annotated[float, typer.Option(min=0, help="Least seconds between two looks at the source.")] = 5.0,
+    batches: Annotated[int, typer.Option(min=0, help="End after so many batches; 0: go on until stopped.")] = 0,
+    project: ProjectOption = None,
+    store: StoreBesideProjectOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the online store up to the source, in small batches; with --json, one line of JSON a batch.
+
+    Ends with 1 where values read back differ by more than max_skew. Killed, it goes on where it was.
+    """
+    opened = Features.of(project, store, needed=True)
+    for number, batch in enumerate(opened.stream(service, timedelta(seconds=every)), start=1):
+        behind = "" if batch.behind is None else f", {batch.behind:,} behind"
+        line = f"{batch.new:,} new rows in {batch.seconds:.1f} s ({batch.rows_a_second:,.0f}/s){behind}, newest of "
+        line += f"{batch.age.total_seconds():,.0f} s ago, {batch.written:,} written online"
+        typer.echo(to_json(batch, timedelta_mode="float").decode() if as_json else line)
+        for warning in () if as_json else batch.warnings:
+            typer.echo(f"  {warning}")
+        if batch.verdict != "pass":
+            raise typer.Exit(1)
+        if number == batches:
+            return
 
 
 @app.command()

@@ -9,7 +9,8 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from gatehouse.configuration.yaml_lines import at_line, lines_of, load_model, nearest, read_text
-from gatehouse.data.validation.contract import CONTRACT_FILE, Contract, contract_text
+from gatehouse.data.sources.catalog import SourceSpec, parse_source
+from gatehouse.data.validation.contract import CONTRACT_FILE, Contract, contract_text, published_contract
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import GatePolicy, is_test_file
 from gatehouse.features.definitions.published import published_files
@@ -76,6 +77,15 @@ class Project:
     def store(self) -> str:
         """Address of the store for pipelines on a cluster; empty if the project's store is a local folder."""
         return self.file.store if "://" in self.file.store else ""
+
+    @property
+    def source(self) -> SourceSpec:
+        """The source as snapshots are taken of it: the contract's sensitive columns are the source's too."""
+        promised = published_contract(self.contract.files[CONTRACT_FILE].decode())
+        declared = self.file.source.model_dump(mode="json")
+        for name, table in declared["tables"].items():
+            table["sensitive"] = sorted({*table["sensitive"], *promised.sensitive(name, table["columns"])})
+        return parse_source(declared)
 
     def configs(self) -> tuple[Config, ...]:
         """All configuration that must be published before a run."""

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.files import FolderSource, SdistSource
+from gatehouse.data.sources.kafka import KafkaReader, KafkaSource
 from gatehouse.data.sources.lakehouse import DeltaReader, DeltaSource, IcebergReader, IcebergSource
 from gatehouse.data.sources.own import OwnSource, open_own
 from gatehouse.data.sources.sql import SqlReader, SqlSource
@@ -15,7 +16,7 @@ from gatehouse.errors import DeclarationError
 from gatehouse.store.store import ArtifactStore
 
 SourceSpec = Annotated[
-    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | OwnSource,
+    FolderSource | SdistSource | SqlSource | DeltaSource | IcebergSource | KafkaSource | OwnSource,
     Field(discriminator="kind"),
 ]
 
@@ -23,6 +24,7 @@ _READERS: dict[type, Callable[[Any], AbstractContextManager[Source]]] = {
     SqlSource: SqlReader,
     DeltaSource: DeltaReader,
     IcebergSource: IcebergReader,
+    KafkaSource: KafkaReader,
     OwnSource: open_own,
 }
 # A refused URL may hold a password.

@@ -1,13 +1,14 @@
 """Reads JSON lines into typed rows, one object a row."""
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from gatehouse.data.json_values import Unfit, boolean, double, text, whole
-from gatehouse.data.snapshot.spec import EPOCHS, ColumnType
+from gatehouse.data.snapshot.spec import EPOCHS, ColumnType, TableSpec
 from gatehouse.data.sources.base import Raw
 from gatehouse.data.sources.declared import (
     HIDDEN,
@@ -19,7 +20,6 @@ from gatehouse.data.sources.declared import (
     rejected_table,
     shown_misfit,
 )
-from gatehouse.data.sources.files import FileTable
 from gatehouse.errors import MisfitError
 
 _JSON_KINDS = {bool: "bool", int: "number", float: "number", list: "list", dict: "object", type(None): "null"}
@@ -40,28 +40,36 @@ class JsonRows:
 
     name: str
     file: str
-    spec: FileTable
+    spec: TableSpec
     time_zone: str = ""
 
     def read(self, block: bytes, lines_before: int) -> Raw:
-        """The rows of a block, after so many lines of the file.
+        """The rows of a block, after so many lines of the file; errors as `read_lines`."""
+        return self.read_lines(block.split(b"\n"), lambda number: f"{self.file}, line {lines_before + number + 1}")
 
-        Raises MisfitError naming the first line that does not fit, unless the declaration sets such rows aside, and
-        DeclarationError if the keys are not those declared.
+    def read_lines(
+        self,
+        lines: Sequence[bytes],
+        place: Callable[[int], str],
+        values_of_lines: Sequence[Mapping[str, Any]] = (),
+    ) -> Raw:
+        """The rows of some lines, each with further values if `values_of_lines` has them; blank lines are left out.
+
+        `place` names a line by its number; a name ends with a blank and a number. Raises MisfitError naming the first
+        line that does not fit, unless the declaration sets such rows aside, and DeclarationError if the keys are not
+        those declared.
         """
-
-        def place(number: int) -> str:
-            return f"{self.file}, line {lines_before + number}"
-
         values: dict[str, list[Any]] = {column: [] for column in self.spec.columns}
         delivered: dict[str, str] = {}
         numbers: list[int] = []
         rejects: list[Reject] = []
-        for number, line in enumerate(block.split(b"\n"), 1):
+        for number, line in enumerate(lines):
             if not line.strip():
                 continue
             try:
                 body = _body(line)
+                if values_of_lines:
+                    body |= values_of_lines[number]
                 delivered |= {key: "null" for key in body if key not in delivered}
                 delivered |= {
                     key: _JSON_KINDS.get(type(value), "text") for key, value in body.items() if value is not None
