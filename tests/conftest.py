@@ -25,6 +25,7 @@ from gatehouse.runtime.variables import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.projection import show_apart
+from tests.kafka_broker import Broker, kafka_broker
 from tests.small_example import PLANTED, explain, run, write_project, write_raw_files
 from tests.stand_ins.kfp_api import KfpServer, serving
 
@@ -278,6 +279,13 @@ def flights_archive() -> Path:
 def store(tmp_path: Path) -> ArtifactStore:
     """An empty artifact store."""
     return ArtifactStore.open(tmp_path / "store")
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A broker of Kafka without topics."""
+    with kafka_broker() as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

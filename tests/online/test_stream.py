@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,11 @@ from gatehouse.api.features import Batch, Features
 from gatehouse.errors import ContractBreachError
 from gatehouse.store.store import ArtifactStore
 from tests.cli.feature_place import DEFINITIONS, LABEL, NOON, TIPPED, write_features
-from tests.kafka_broker import Broker, kafka_broker
+from tests.kafka_broker import Broker
 
 FARES = """SELECT driver, ended AS event_timestamp, fare,
     sum(fare) OVER (PARTITION BY driver ORDER BY ended RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT ROW) AS hour
 FROM raw.trips"""
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with kafka_broker() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -73,7 +66,8 @@ def served(project: Path, store: Path, to: Path) -> list[dict[str, Any]]:
     rows.write_text("driver\n" + "".join(f"d{number}\n" for number in range(7)))
     features = Features.of(project, str(store), needed=True)
     features.retrieve(rows, to, "pay", at=(NOON + timedelta(hours=20)).isoformat())
-    return pq.read_table(to).to_pylist()
+    rows_of_all: list[dict[str, Any]] = pq.read_table(to).to_pylist()
+    return rows_of_all
 
 
 def test_batches_bring_new_rows_online_and_say_what_is_behind(project: Path, broker: Broker, tmp_path: Path) -> None:

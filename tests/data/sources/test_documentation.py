@@ -96,6 +96,13 @@ def iceberg(request: pytest.FixtureRequest, folder: Path) -> None:
     catalog.create_table("shop.orders", schema=ORDERS.schema).append(ORDERS)
 
 
+def kafka(request: pytest.FixtureRequest, _folder: Path) -> dict[str, Any]:
+    """The place of a broker, which knows no passwords."""
+    broker = request.getfixturevalue("broker")
+    broker.send("orders", [order | {"placed": order["placed"].isoformat()} for order in ORDERS.to_pylist()])
+    return {"servers": broker.address, "options": {}, "options_env": {}}
+
+
 def own(request: pytest.FixtureRequest, folder: Path) -> None:
     (reader,) = READERS
     (folder / "shop_sources.py").write_text(reader)
@@ -112,15 +119,26 @@ def own(request: pytest.FixtureRequest, folder: Path) -> None:
     list(
         zip(
             EXAMPLES,
-            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg, own],
+            [files, without_times, without_keys, with_signs, postgres, sqlite, delta, iceberg, kafka, own],
             strict=True,
         )
     ),
-    ids=["files", "without times", "without keys", "with signs", "postgresql", "sqlite", "delta", "iceberg", "own"],
+    ids=[
+        "files",
+        "without times",
+        "without keys",
+        "with signs",
+        "postgresql",
+        "sqlite",
+        "delta",
+        "iceberg",
+        "kafka",
+        "own",
+    ],
 )
 def test_the_declaration_takes_a_snapshot(
     example: str,
-    fill: Callable[[pytest.FixtureRequest, Path], None],
+    fill: Callable[[pytest.FixtureRequest, Path], dict[str, Any] | None],
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -128,7 +146,7 @@ def test_the_declaration_takes_a_snapshot(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     body: dict[str, Any] = yaml.safe_load(example)
-    fill(request, tmp_path)
+    body |= fill(request, tmp_path) or {}
     result = snapshot(SnapshotRequest(source=parse_source(body)), store)
     datasets = store.manifest(result.snapshot).derived_from
     assert set(datasets) == set(body["tables"])

@@ -1,7 +1,6 @@
 """Reading topics of Kafka, from librdkafka's own broker."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ from tests.data.sources.reading import COLUMNS, ids, read, take
 from tests.kafka_broker import Broker, kafka_broker
 
 AT = "2024-03-01T00:00:00Z"
-
-
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    with kafka_broker() as broker:
-        yield broker
 
 
 def source(broker: Broker, columns: dict[str, str] = COLUMNS, topic: str = "orders", **table: Any) -> KafkaSource:
