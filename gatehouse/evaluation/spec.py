@@ -237,6 +237,11 @@ class LiveRules(Spec):
         description="By column of the outcomes of which more is better, such as `revenue`, how much less the canary "
         "may have in the mean.",
     )
+    slices: dict[str, Annotated[FiniteFloat, Field(ge=1.0)]] = Field(
+        default_factory=dict,
+        description="By column of the log or the outcomes, the factor by which the bounds above are wider within each "
+        "of its values. The canary goes back if one is shown to be broken; no slice holds a promotion up.",
+    )
     outcomes: int = Field(
         200, ge=20, description="Keys of the canary that must have an outcome before metrics and values are judged."
     )

@@ -17,6 +17,8 @@ CHAMPION, CANARY = "champion", "canary"
 PROMOTE, GO_ON, BACK = "promote", "go on", "back"
 _FEWEST_GUARDED = 30
 """Units of the canary from which errors and latency are judged."""
+MOST_VALUES = 40
+"""Values of a column that slices are of, at most."""
 _TUNED = 10
 """The intervals are narrowest at this many units for each outcome of the canary that the policy waits for."""
 
@@ -170,9 +172,11 @@ def judge(
     errors = np.asarray(table["error"].is_valid().to_numpy(zero_copy_only=False), np.float64)
     latency = np.asarray(table["latency_ms"].to_numpy(zero_copy_only=False), np.float64)
     compared = [*_compared(table, rules, labels, predictions, metrics)]
-    bounds = len(compared) + 2 + (rules.max_latency_ms is not None)  # Each may ring with an equal part of the whole.
+    # Each bound may ring with an equal part of the whole, and the slices together are one.
+    bounds = len(compared) + 2 + (rules.max_latency_ms is not None) + bool(rules.slices)
     alpha, tuned_at = (1 - rules.confidence) / bounds, float(_TUNED * rules.outcomes)
     differences = [arms.difference(*item, alpha, tuned_at) for item in compared]
+    slices = [*_sliced(table, rules, arms, compared, alpha, tuned_at)]
     failed = arms.difference("failed rows", errors, 1, rules.max_error_rise, alpha, tuned_at)
     evidence = arms.ratio()
     back: list[str] = []
@@ -202,6 +206,9 @@ def judge(
             waits.append(
                 f"{item.name}: worse by at most {item.high:.4g}, not yet shown to be at most {item.allowed:.4g}"
             )
+    for item in slices:
+        if item.in_canary >= _FEWEST_GUARDED and item.low > item.allowed:
+            back.append(f"{item.name}: worse by {item.worse_by:.4g}, at most {item.allowed:.4g} allowed")
     days = _days(table, arms)
     if waits and not back and rules.days is not None and days > rules.days:
         back += [f"not decided after {days:.1f} days, at most {rules.days:g} allowed", *waits]
@@ -220,14 +227,45 @@ def judge(
         "verdict": verdict,
         "reasons": back or waits,
         "arms": by_arm,
-        "differences": [
-            {key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in item.items()}
-            for item in map(asdict, [*differences, failed])
-        ],
+        "differences": _plain([*differences, failed]),
+        "slices": _plain(slices),
         "ratio": {"evidence": evidence, "alarm": float(-np.log(alpha))},
         "days": days,
         "alpha": alpha,
     }
+
+
+def _plain(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+    return [
+        {key: None if isinstance(value, float) and not np.isfinite(value) else value for key, value in item.items()}
+        for item in map(asdict, differences)
+    ]
+
+
+def _sliced(
+    table: "pa.Table",
+    rules: LiveRules,
+    arms: Arms,
+    compared: Sequence[tuple[str, Array, int, float]],
+    alpha: float,
+    tuned_at: float,
+) -> Iterator[Difference]:
+    """The differences within each value of the columns that the rules slice by.
+
+    They are the first `MOST_VALUES` values in the log, so a value that was ever judged is judged at each later look.
+    """
+    for column, factor in rules.slices.items():
+        if column not in table.column_names:
+            raise ConfigurationError(f"live.slices: expected a column of the log or the outcomes, found {column}.")
+        codes = table[column].combine_chunks().cast("string").dictionary_encode()
+        each = alpha / (MOST_VALUES * len(rules.slices) * len(compared))
+        place = codes.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        for code, value in enumerate(codes.dictionary.to_pylist()[:MOST_VALUES]):
+            inside = np.asarray(place == code)
+            part = Arms(arms.canary[inside], arms.share[inside], arms.unit[inside])
+            for name, values, sign, allowed in compared:
+                named = f"{name} at {column}={value}"
+                yield part.difference(named, values[inside], sign, factor * allowed, each, tuned_at / MOST_VALUES)
 
 
 def _compared(

@@ -15,13 +15,14 @@ def page(store: ArtifactStore, reference: str) -> str:
     manifest, body = store.manifest(reference), store.read_json(reference, FILE)
     arms = body["arms"]
     names = list(dict.fromkeys(name for arm in arms.values() for name in arm))
-    differences = []
-    for item in body["differences"]:
+    differences, slices = list[list[object]](), list[list[object]]()
+    for item in [*body["differences"], *body["slices"]]:
         low, high = item["low"], item["high"]
         mark = "" if low is None else "bad" if low > item["allowed"] else "good" if high <= item["allowed"] else ""
         interval = "" if low is None else f"{number(low)} to {number(high)}"
         cells = [item["name"], item["champion"], item["canary"], Cell(item["worse_by"], mark, interval)]
-        differences.append([*cells, item["allowed"], item["units"], item["in_canary"]])
+        row = [*cells, item["allowed"], item["units"], item["in_canary"]]
+        (differences if len(differences) < len(body["differences"]) else slices).append(row)
     ratio = body["ratio"]
     wrong = ratio["evidence"] >= ratio["alarm"]
     return render(
@@ -38,6 +39,7 @@ def page(store: ArtifactStore, reference: str) -> str:
         rows=[[name, *(arm.get(name) for arm in arms.values())] for name in names],
         arms=list(arms),
         differences=differences,
+        slices=slices,
         facts={**body["facts"], "ledger records": body["records"], "files of the log": body["files"]}
         | {"shares": ", ".join(map(percent, body["shares"])), "log": manifest.derived_from["log"]},
     )

@@ -104,6 +104,33 @@ def test_guardrails_and_wrong_shares_send_it_back(live: Live, tmp_path: Path) ->
     assert late["verdict"] == "back" and "not decided" in late["reasons"][0]
 
 
+def test_a_loss_in_one_slice_sends_the_canary_back_and_the_others_do_not_wait_for_it(
+    live: Live, tmp_path: Path
+) -> None:
+    outcomes = _log(live)
+    group = np.where(np.arange(KEYS) % 4 == 0, "north", "south")
+    rules = LiveRules(metrics={"brier": 0.05}, slices={"group": 2.0})
+    sliced = _judged(live, outcomes.append_column("group", pa.array(group)), tmp_path, rules)
+    assert sliced["verdict"] == "promote"
+    assert {item["name"]: item["units"] for item in sliced["slices"]} == {
+        "brier at group=north": KEYS // 4,
+        "brier at group=south": KEYS - KEYS // 4,
+    }
+    assert all(item["high"] - item["low"] > 0.02 and item["allowed"] == 0.1 for item in sliced["slices"])
+    assert "brier at group=north" in rendered(live.store, sliced["reference"]).read_text()
+    # The canary is wrong about the north alone, which the mean over all rows hides.
+    path = live.store.local_folder / "traffic" / "delays" / "2030-01-01T00" / "x.parquet"
+    log = pq.read_table(path)
+    wrong = np.asarray(log["arm"].to_numpy(zero_copy_only=False) == CANARY) & (group == "north")
+    chance = np.where(wrong, 1 - outcomes["label"].to_numpy(), log["probability"].to_numpy())
+    pq.write_table(log.set_column(log.schema.get_field_index("probability"), "probability", pa.array(chance)), path)
+    rules = LiveRules(metrics={"brier": 0.5}, slices={"group": 1.0})
+    bad = _judged(live, outcomes.append_column("group", pa.array(group)), tmp_path, rules)
+    assert bad["verdict"] == "back" and [reason.split(":")[0] for reason in bad["reasons"]] == ["brier at group=north"]
+    with pytest.raises(ConfigurationError, match=r"live\.slices"):
+        _judged(live, outcomes, tmp_path, LiveRules(metrics={"brier": 0.5}, slices={"town": 1.0}))
+
+
 def test_rows_of_another_canary_or_champion_are_not_compared(live: Live) -> None:
     _log(live)
     assert live.store.manifest(collect_arms(live.store, "delays")).rows == KEYS
