@@ -94,6 +94,9 @@ def predictor(
     log: Annotated[
         str, typer.Option(help="Log each row in the store, with `all` features, their `digest`, or `none`.")
     ] = "",
+    interleave: Annotated[
+        bool, typer.Option("--interleave", help="Of a ranking: champion and canary order the canary's groups together.")
+    ] = False,
     log_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the keys whose rows are logged.")] = 1.0,
     spool: Annotated[
         Path | None, typer.Option(help="Folder for rows that are not sent yet; best one that stays.")
@@ -111,7 +114,7 @@ def predictor(
 
     def newer(present: Traffic | None) -> Traffic:
         if not number:
-            return Traffic.of(opened, ledger, online, present)
+            return Traffic.of(opened, ledger, online, present, interleave)
         unmoved = present and str(named(opened, model).number) == present.champion.version
         return present if present and unmoved else Traffic(ServedModel.of(opened, model, online))
 

@@ -237,6 +237,11 @@ class LiveRules(Spec):
         description="By column of the outcomes of which more is better, such as `revenue`, how much less the canary "
         "may have in the mean.",
     )
+    preferences: dict[str, Annotated[FiniteFloat, Field(ge=0.0)]] = Field(
+        default_factory=dict,
+        description="By column of the outcomes of which more is better, such as `clicked`, how much less of it the "
+        "rows that the canary picked may have in interleaved rankings: 0.1 is 45 of 100 clicks, beside 55.",
+    )
     slices: dict[str, Annotated[FiniteFloat, Field(ge=1.0)]] = Field(
         default_factory=dict,
         description="By column of the log or the outcomes, the factor by which the bounds above are wider within each "
@@ -271,8 +276,8 @@ class LiveRules(Spec):
 
     @model_validator(mode="after")
     def _compares(self) -> "LiveRules":
-        if not self.metrics and not self.values:
-            raise ValueError("expected something to compare in metrics or values, found nothing")
+        if not (self.metrics or self.values or self.preferences):
+            raise ValueError("expected something to compare in metrics, values or preferences, found nothing")
         return self
 
 

@@ -13,7 +13,7 @@ from gatehouse.metrics.sequential import half_width, ratio_evidence
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHAMPION, CANARY = "champion", "canary"
+CHAMPION, CANARY, INTERLEAVED = "champion", "canary", "interleaved"
 PROMOTE, GO_ON, BACK = "promote", "go on", "back"
 _FEWEST_GUARDED = 30
 """Units of the canary from which errors and latency are judged."""
@@ -113,7 +113,7 @@ class Arms:
     def of(cls, table: "pa.Table") -> "Arms":
         """The arms of the rows of a log with `arm`, `share` and `unit`."""
         codes = table["unit"].combine_chunks().dictionary_encode().indices
-        canary = np.asarray(table["arm"].to_numpy(zero_copy_only=False) == CANARY)
+        canary = np.asarray(table["arm"].to_numpy(zero_copy_only=False) != CHAMPION)
         return cls(canary, np.asarray(table["share"].to_numpy(), np.float64), np.asarray(codes.to_numpy(), np.int64))
 
     def difference(
@@ -173,9 +173,10 @@ def judge(
     latency = np.asarray(table["latency_ms"].to_numpy(zero_copy_only=False), np.float64)
     compared = [*_compared(table, rules, labels, predictions, metrics)]
     # Each bound may ring with an equal part of the whole, and the slices together are one.
-    bounds = len(compared) + 2 + (rules.max_latency_ms is not None) + bool(rules.slices)
+    bounds = len(compared) + len(rules.preferences) + 2 + (rules.max_latency_ms is not None) + bool(rules.slices)
     alpha, tuned_at = (1 - rules.confidence) / bounds, float(_TUNED * rules.outcomes)
     differences = [arms.difference(*item, alpha, tuned_at) for item in compared]
+    differences += _preferences(table, rules, alpha, tuned_at)
     slices = [*_sliced(table, rules, arms, compared, alpha, tuned_at)]
     failed = arms.difference("failed rows", errors, 1, rules.max_error_rise, alpha, tuned_at)
     evidence = arms.ratio()
@@ -233,6 +234,26 @@ def judge(
         "days": days,
         "alpha": alpha,
     }
+
+
+def _preferences(table: "pa.Table", rules: LiveRules, alpha: float, tuned_at: float) -> Iterator[Difference]:
+    """How much more the rows that the champion picked have than those of the canary, by interleaved list.
+
+    It is the difference as a share of both, in [-1, 1]; a list without any of it says nothing.
+    """
+    lists = table.filter(np.asarray(table["arm"].to_numpy(zero_copy_only=False) == INTERLEAVED))
+    unit = np.asarray(lists["unit"].combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
+    picked = np.asarray(lists["picked_by_canary"].to_numpy(zero_copy_only=False), np.float64)
+    for name, allowed in rules.preferences.items():
+        if name not in table.column_names:
+            raise ConfigurationError(f"live.preferences: expected a column of the outcomes, found {name}.")
+        numbers = np.nan_to_num(lists[name].cast("double").to_numpy(zero_copy_only=False))
+        new, both = (np.bincount(unit, weights=weights) for weights in (numbers * picked, numbers))
+        lead = 1 - 2 * new[both > 0] / both[both > 0]
+        mean, number = float(lead.mean()) if len(lead) else 0.0, len(lead)
+        half = float(half_width(float(lead.std(ddof=1)) if number > 1 else np.inf, number, alpha, tuned_at))
+        sums = (float((both - new).sum()), float(new.sum()))
+        yield Difference(f"preference by {name}", *sums, mean, mean - half, mean + half, allowed, number, number)
 
 
 def _plain(differences: Sequence[Difference]) -> list[dict[str, Any]]:

@@ -65,7 +65,8 @@ def live_tables(store: ArtifactStore, keys: list[str]) -> "Iterator[pa.Table]":
 def collect_live(store: ArtifactStore, name: str, model: str, since: str, until: str) -> str:
     """Reference of a log with the rows that a model answered, decided in [since, until); empty ends are open.
 
-    A row of the shadow, or without a prediction, is left out. Raises ConfigurationError if there is none.
+    A row of the shadow, of an interleaved ranking, or without a prediction is left out. Raises ConfigurationError if
+    there is none.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -74,7 +75,8 @@ def collect_live(store: ArtifactStore, name: str, model: str, since: str, until:
     outputs = {task.output for task in TASKS.values()}
 
     def chosen(table: pa.Table) -> pa.Table:
-        holds = pc.and_(pc.equal(table["model"], model), pc.not_equal(table["arm"], "shadow"))
+        others = pc.is_in(table["arm"], pa.array(["shadow", "interleaved"]))
+        holds = pc.and_(pc.equal(table["model"], model), pc.invert(others))
         if not (present := outputs.intersection(table.column_names)):
             return table.slice(0, 0)
         for output in present:

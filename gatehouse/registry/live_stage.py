@@ -72,11 +72,14 @@ def collect_arms(store: ArtifactStore, name: str) -> str:
             shares[number] = current.canary_share
 
     def chosen(table: pa.Table) -> pa.Table:
-        table = table.filter(pc.is_in(table["arm"], pa.array([CHAMPION, CANARY])))
+        table = table.filter(pc.is_in(table["arm"], pa.array([CHAMPION, CANARY, INTERLEAVED])))
         table = table.filter(pc.is_in(table["ledger"], pa.array([*shares], pa.int64())))
         drawn = pa.array([shares[number] for number in table["ledger"].to_pylist()], pa.float64())
-        return table.append_column("share", drawn)
+        # In an interleaved ranking, the model says who picked a row.
+        picked = pc.equal(table["model_version"], state.canary)
+        return table.append_column("share", drawn).append_column("picked_by_canary", picked)
 
+    from gatehouse.monitoring.live import INTERLEAVED
     from gatehouse.monitoring.live_log import live_files, publish_log
 
     since = datetime.fromisoformat(str(began.provenance["at"]))

@@ -26,6 +26,8 @@ from gatehouse.training.transformation import FeatureError
 
 logger = logging.getLogger(__name__)
 
+INTERLEAVED = "interleaved"
+"""The arm of groups of a ranking whose rows champion and canary order together."""
 NAMED = "named"
 """The arm of rows whose version somebody named: they are part of no comparison."""
 SHADOW_ROWS = 10_000
@@ -36,6 +38,29 @@ Item = TypeVar("Item")
 def fraction(*of: Hashable) -> float:
     """A number in [0, 1) that follows from the values alone: the first 8 bytes of their SHA-256."""
     return int.from_bytes(hashlib.sha256(json.dumps(of).encode()).digest()[:8]) / 2**64
+
+
+def team_draft(
+    first: Sequence[float], second: Sequence[float], begins: Callable[[int], bool]
+) -> list[tuple[int, bool]]:
+    """Rows in the order of two rankings together, each with whether the second one picked it.
+
+    In each round both pick their best row that is left, the second one first where `begins` says so of the round. So
+    each has the same chance of each place. Radlinski, Kurup and Joachims (2008), How does clickthrough data reflect
+    retrieval quality?, CIKM.
+
+    Args:
+        first: Scores of the rows, the best one the highest, shape (rows,); the earlier row wins a tie.
+        second: Scores of the same rows by the second ranking.
+    """
+    orders = [sorted(range(len(first)), key=lambda row: -scores[row]) for scores in (first, second)]
+    picked, places = dict[int, bool](), [iter(order) for order in orders]
+    while len(picked) < len(first):
+        leading = begins(len(picked) // 2)
+        for team in (leading, not leading):
+            if (row := next((row for row in places[team] if row not in picked), None)) is not None:
+                picked[row] = team
+    return [*picked.items()]
 
 
 @dataclass(frozen=True)
@@ -86,6 +111,7 @@ class Traffic:
 
     `numbers` are the versions of the aliases in the ledger; one that cannot be loaded is missing in `models`. Its rows
     stay in their arm and are answered by the champion. Without `records`, `champion` is a version that somebody named.
+    With `interleave`, champion and canary order the canary's share of the groups of a ranking together.
     """
 
     champion: ServedModel
@@ -93,10 +119,18 @@ class Traffic:
     numbers: dict[str, int] = field(default_factory=dict)
     share: float = 0.0
     records: int = 0
+    interleave: bool = False
     warned: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, store: ArtifactStore, ledger: Ledger, online: bool, present: "Traffic | None" = None) -> "Traffic":
+    def of(
+        cls,
+        store: ArtifactStore,
+        ledger: Ledger,
+        online: bool,
+        present: "Traffic | None" = None,
+        interleave: bool = False,
+    ) -> "Traffic":
         """What the ledger says now, with the models that `present` has loaded; `present` itself if nothing changed.
 
         Raises ConfigurationError if there is no champion, or as `ServedModel.of` raises for the champion.
@@ -126,7 +160,9 @@ class Traffic:
                     models[alias] = _alike(champion, load(numbers[alias]))
             except Exception:  # Whatever is wrong with it, the champion answers.
                 logger.exception("%s:%d is not served as %s", ledger.model_name, numbers[alias], alias)
-        return cls(champion, models, numbers, state.canary_share, state.size)
+        if interleave and not champion.group:
+            raise ConfigurationError(f"--interleave: expected a ranking, found {champion.name}, which is none.")
+        return cls(champion, models, numbers, state.canary_share, state.size, interleave)
 
     def __str__(self) -> str:
         """The versions with their aliases, such as `delays:4 (champion), delays:5 (canary, 5 %)`."""
@@ -171,6 +207,12 @@ class Traffic:
         answer = Answer(request, identified, at, units, identity, (), self.records)
         parts = list[Part]()
         for arm, rows in assigned.items():
+            if arm == CANARY and self.interleave:
+                together, failure = self._interleaved(request, rows, units)
+                parts += together
+                if failure:
+                    return replace(answer, parts=tuple(parts), failure=failure)
+                continue
             model = self.named(version) if version else self.champion if arm != CANARY else self.models.get(CANARY)
             part, failure = self.part(request, arm, model, rows)
             if failure and arm == CANARY:
@@ -182,6 +224,45 @@ class Traffic:
             if failure:
                 return replace(answer, parts=tuple(parts), failure=failure)
         return replace(answer, parts=tuple(parts))
+
+    def _interleaved(
+        self, request: Inference, rows: Sequence[int], units: Sequence[str]
+    ) -> tuple[list[Part], Exception | None]:
+        """Rows of whole groups, each in the part of the model that picked it, with its place from the end as score."""
+        old, failure = self.part(request, INTERLEAVED, self.champion, rows)
+        new, failed = self.part(request, INTERLEAVED, self.models.get(CANARY), rows)
+        if old.predictions is None or new.predictions is None:
+            if failed and not failure:
+                self._warn(CANARY, failed)
+            return [replace(old, error=new.error)], failure
+        output, groups = self.champion.outputs[0].name, dict[str, list[int]]()
+        scores = [part.predictions[output].to_pylist() for part in (old, new) if part.predictions is not None]
+        for place, row in enumerate(rows):
+            groups.setdefault(units[row], []).append(place)
+        rank, teams = [0.0] * len(rows), (list[int](), list[int]())
+        for unit, places in groups.items():
+            first, second = ([of_model[place] for place in places] for of_model in scores)
+
+            def begins(turn: int, unit: str = unit) -> bool:
+                return fraction(self.champion.name, self.numbers[CANARY], unit, turn) < 0.5
+
+            for order, (number, team) in enumerate(team_draft(first, second, begins)):
+                rank[places[number]] = float(len(places) - order)
+                teams[team].append(places[number])
+
+        def of_team(part: Part, places: list[int]) -> Part:
+            taken, features, predictions = pa.array(places, pa.int64()), part.features, part.predictions
+            assert features is not None and predictions is not None, "both models have answered"
+            at = predictions.schema.get_field_index(output)
+            ranked = predictions.set_column(at, output, pa.array(rank, predictions.schema.field(output).type))
+            return replace(
+                part,
+                rows=[rows[place] for place in places],
+                features=features.take(taken),
+                predictions=ranked.take(taken),
+            )
+
+        return [of_team(part, sorted(places)) for part, places in zip((old, new), teams, strict=True) if places], None
 
     def part(
         self, request: Inference, arm: str, model: ServedModel | None, rows: Sequence[int]

@@ -131,6 +131,40 @@ def test_a_loss_in_one_slice_sends_the_canary_back_and_the_others_do_not_wait_fo
         _judged(live, outcomes, tmp_path, LiveRules(metrics={"brier": 0.5}, slices={"town": 1.0}))
 
 
+@pytest.mark.parametrize(("chance", "verdict"), [(0.5, "promote"), (0.25, "back")])
+def test_clicks_on_interleaved_rankings_decide(live: Live, tmp_path: Path, chance: float, verdict: str) -> None:
+    outcomes = _log(live, canary=0.5)
+    path = live.store.local_folder / "traffic" / "delays" / "2030-01-01T00" / "x.parquet"
+    log, draw = pq.read_table(path), np.random.default_rng(2)
+    # Lists of four rows, all interleaved, with one click each.
+    lists, picked = np.arange(KEYS) // 4, np.arange(KEYS) % 2 == 1
+    clicks = np.where(draw.random(KEYS // 4) < chance, 1, 0) + 2 * draw.integers(0, 2, KEYS // 4)
+    changed = {
+        "arm": pa.array(["interleaved"] * KEYS),
+        "unit": pa.array([f"u{number}" for number in lists]),
+        "model_version": pa.array(picked + 1, pa.int64()),
+    }
+    for name, column in changed.items():
+        log = log.set_column(log.schema.get_field_index(name), name, column)
+    pq.write_table(log, path)
+    clicked = pa.array((np.arange(KEYS) % 4 == clicks[lists]).astype(np.int64))
+    rules = LiveRules(preferences={"clicked": 0.15})
+    # All lists are in the canary's share, which is not what the ledger says.
+    live.promote(2, CANARY, 0.999)
+    try:
+        log = log.set_column(
+            log.schema.get_field_index("ledger"), "ledger", pa.array([live.traffic().records] * KEYS, pa.int64())
+        )
+        pq.write_table(log, path)
+        judged = _judged(live, outcomes.append_column("clicked", clicked), tmp_path, rules)
+    finally:
+        live.promote(2, CANARY, 0.3)
+    (preference, _) = judged["differences"]
+    assert preference["in_canary"] == KEYS // 4 and preference["champion"] + preference["canary"] == KEYS // 4
+    assert preference["low"] < 1 - 2 * chance < preference["high"]
+    assert judged["verdict"] == verdict
+
+
 def test_rows_of_another_canary_or_champion_are_not_compared(live: Live) -> None:
     _log(live)
     assert live.store.manifest(collect_arms(live.store, "delays")).rows == KEYS

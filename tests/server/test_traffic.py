@@ -4,18 +4,21 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import requests
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import Inference, ServedModel
 from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.traffic import Answer, Shadowing, Traffic, Waiting, fraction
+from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, Waiting, fraction, team_draft
 from gatehouse.store.store import ArtifactStore
 from tests.server.live import Live, arms_of, make_live, tensors
 from tests.server.serving import serving
@@ -110,6 +113,39 @@ def test_a_ranking_is_answered_by_one_model(live: Live) -> None:
     for group, arm in zip(ROWS["carrier"].to_pylist(), arms, strict=True):
         of_group.setdefault(group, set()).add(arm)
     assert len(of_group) == 3 and all(len(arms) == 1 for arms in of_group.values())
+
+
+def test_interleaved_groups_are_ordered_by_both_models_and_each_row_names_who_picked_it(live: Live) -> None:
+    keys = {"flight_id": "string", "carrier": "string"}
+    models = [replace(live.model(number), keys=keys, group="carrier") for number in (1, 2)]
+    traffic = Traffic(models[0], {CANARY: models[1]}, {CHAMPION: 1, CANARY: 2}, 1.0, 9, interleave=True)
+    body = traffic.body(traffic.answer(_request(ROWS)))
+    arms, versions = arms_of(body)
+    assert {*arms} == {INTERLEAVED} and {*versions} == {"1", "2"}
+    (ranks,) = (output["data"] for output in body["outputs"] if output["name"] == models[0].outputs[0].name)
+    scores = [live.predict(number, ROWS) for number in (1, 2)]
+    for carrier in {*ROWS["carrier"].to_pylist()}:
+        rows = [row for row, value in enumerate(ROWS["carrier"].to_pylist()) if value == carrier]
+        assert sorted(ranks[row] for row in rows) == [*range(1, len(rows) + 1)]
+        # Each model's own rows stand in its own order.
+        for number in (1, 2):
+            own = [row for row in rows if versions[row] == str(number)]
+            best_first = sorted(own, key=lambda row: -ranks[row])
+            assert best_first == sorted(own, key=lambda row, of=scores[number - 1]: (-of[row], row))
+        assert abs(sum(versions[row] == "1" for row in rows) - len(rows) / 2) <= 1
+    again = traffic.body(traffic.answer(_request(ROWS)))
+    assert arms_of(again) == (arms, versions) and again["outputs"] == body["outputs"]
+    alone = replace(traffic, models={})
+    assert arms_of(alone.body(alone.answer(_request(ROWS)))) == ([INTERLEAVED] * len(arms), ["1"] * len(arms))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=6), st.integers(0, 7))
+def test_a_team_draft_places_each_row_once_and_favours_nobody(scores: list[tuple[int, int]], coins: int) -> None:
+    first, second = zip(*scores, strict=True)
+    drafted = team_draft(first, second, lambda turn: bool(coins >> turn & 1))
+    assert sorted(row for row, _ in drafted) == [*range(len(scores))]
+    swapped = team_draft(second, first, lambda turn: not coins >> turn & 1)
+    assert swapped == [(row, not team) for row, team in drafted]
 
 
 def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> None:
