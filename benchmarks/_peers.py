@@ -21,19 +21,21 @@ def run_peer(name: str, *arguments: str, timeout: float | None = None) -> Any:
     Raises:
         subprocess.TimeoutExpired: after `timeout` seconds.
     """
-    command = [str(_python(name)), str(FOLDER / f"{name}.py"), *arguments]
+    command = [str(environment_of(name)), str(FOLDER / f"{name}.py"), *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=timeout)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _python(name: str) -> Path:
+def environment_of(name: str) -> Path:
+    """The Python of a peer's environment, which is made if it is not there."""
     requirements = FOLDER / f"{name}.txt"
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     environment = KEPT / f"{name}-{digest}"
     python, ready = environment / "bin" / "python", environment / "ready"
     if not ready.exists():
         print(f"Installing {name} into build/peers", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)], check=True)
+        uv = [sys.executable, "-m", "uv", "--quiet"]
+        subprocess.run([*uv, "venv", "--clear", "--python", sys.executable, str(environment)], check=True)
+        subprocess.run([*uv, "pip", "install", "--python", str(python), "--requirement", str(requirements)], check=True)
         ready.touch()
     return python
