@@ -149,7 +149,13 @@ def _outcomes(rows: int) -> bool:
     def ours() -> None:
         joined, _ = with_outcomes(log, outcomes, ["request_id"], "", timedelta(days=2).total_seconds())
         labels = joined["label"].to_numpy().astype(float)
-        judge(joined, rules, labels, TASKS["binary"].read(joined["probability"].to_numpy()), metrics_for("binary", ()))
+        judge(
+            joined,
+            rules,
+            labels,
+            TASKS["binary"].read(joined["probability"].to_numpy(), None),
+            metrics_for("binary", ()),
+        )
 
     def by_hand() -> None:
         connection = duckdb.connect()
