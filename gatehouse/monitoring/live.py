@@ -241,6 +241,8 @@ def _preferences(table: "pa.Table", rules: LiveRules, alpha: float, tuned_at: fl
 
     It is the difference as a share of both, in [-1, 1]; a list without any of it says nothing.
     """
+    if not rules.preferences:
+        return
     lists = table.filter(np.asarray(table["arm"].to_numpy(zero_copy_only=False) == INTERLEAVED))
     unit = np.asarray(lists["unit"].combine_chunks().dictionary_encode().indices.to_numpy(), np.int64)
     picked = np.asarray(lists["picked_by_canary"].to_numpy(zero_copy_only=False), np.float64)
