@@ -80,6 +80,7 @@ def test_semicolons_decimal_commas_days_and_encodings(
         (["12%", "1,5%"], "double"),
         (["12%", "0.12", "13%", "14"], "string"),
         (["1E3", "10E2", "100E1", "12E4"], "string"),
+        (["1e3", "10e2", "100e1", "12e4"], "string"),
         (["1.9", "1.10", "1.1", "1.100"], "string"),
         (["1.90", "1.10", "12.15"], "double"),
         (["1", "1.0", "1.25", "1e+3"], "double"),
@@ -101,6 +102,8 @@ def test_the_type_of_a_column(tmp_path: Path, store: ArtifactStore, cells: list[
         (["7/3/24 10:30", "13/3/24 10:30"], "%d/%m/%y %H:%M", ""),
         (["7/13/24", "8/3/24"], "%m/%d/%y", ""),
         (["7.3.24", "8.3.24"], "%d.%m.%y", ""),
+        (["7-3-24", "8-3-24"], "%d-%m-%y", "%m-%d-%y"),
+        (["07-03-2024", "08-13-2024"], "%m-%d-%Y", ""),
     ],
 )
 def test_a_day_that_may_be_a_month_is_said(tmp_path: Path, cells: list[str], form: str, also: str) -> None:
