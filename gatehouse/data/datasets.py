@@ -20,6 +20,7 @@ from gatehouse.store.store import ArtifactStore
 
 _FORMATS = ("parquet", "csv", "jsonl")
 _ALIKE = {("int64", "double"), ("double", "int64"), ("int64", "bool")}
+_LONG_NUMBER = re.compile(r'"([^"]*)"\s*:\s*(-?\d{16,})\s*[,}]')
 Types = Mapping[str, str]
 
 
@@ -99,6 +100,13 @@ def _read_json_lines(path: Path) -> pa.Table:
         raise DeclarationError(
             f"{path}: expected one JSON object a line, with one type for each key: {error}. Correct it at the source."
         ) from None
+    large = {
+        name
+        for name, column in zip(table.column_names, table.columns, strict=True)
+        if pa.types.is_floating(column.type) and (pc.max(pc.abs(column)).as_py() or 0) >= 2**53
+    }
+    if large:
+        _require_exact(path, large)
     for place, field in enumerate(table.schema):
         if pa.types.is_string(field.type):  # Arrow takes only times of whole seconds for times.
             cells = table[field.name].combine_chunks()
@@ -106,6 +114,17 @@ def _read_json_lines(path: Path) -> pa.Table:
             if times.fits is None and cells.null_count < len(cells):
                 table = table.set_column(place, field.name, times.values)
     return table
+
+
+def _require_exact(path: Path, doubles: set[str]) -> None:
+    with open(path, encoding="utf-8") as lines:
+        for row, line in enumerate(lines, 1):
+            for name, number in _LONG_NUMBER.findall(line):
+                if name in doubles and int(number) != float(number):
+                    raise DeclarationError(
+                        f"{path}: column {name}, row {row}: expected a number that a double holds exactly, found "
+                        f"{number}. Write such numbers as texts."
+                    )
 
 
 def _read_csv(path: Path, types: Types) -> pa.Table:

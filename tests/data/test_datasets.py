@@ -98,6 +98,17 @@ def test_what_is_no_whole_table_is_refused(tmp_path: Path, content: bytes, words
         read_dataset(tmp_path / "given")
 
 
+@pytest.mark.parametrize("rows", ['{"a": 9223372036854775809}', '{"a": 0.5}\n{"a": 9007199254740993}'])
+def test_numbers_that_a_double_would_make_equal_are_refused(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "rows").write_text(rows)
+    with pytest.raises(DeclarationError, match=f"column a, row {rows.count(chr(10)) + 1}"):
+        read_dataset(tmp_path / "rows")
+    (tmp_path / "rows").write_text(
+        '{"a": 9007199254740993, "b": 1e20, "c": 9007199254740992}\n{"a": 1, "b": 1, "c": 0.5}'
+    )
+    assert read_dataset(tmp_path / "rows")["a"].to_pylist() == [2**53 + 1, 1]
+
+
 def test_parquet_that_would_lose_something_is_refused(tmp_path: Path) -> None:
     for name, column in (("big", pa.array([2**63 + 1], pa.uint64())), ("fine", pa.array([1], pa.timestamp("ns")))):
         pq.write_table(pa.table({name: column}), tmp_path / name)
