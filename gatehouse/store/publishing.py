@@ -163,7 +163,7 @@ def files_of(path: str | Path) -> dict[str, Path]:
 
     def add(folder: Path, above: tuple[Path, ...]) -> None:
         for entry in sorted(folder.iterdir()):
-            place = entry.resolve()
+            place = Path(os.path.realpath(entry))  # `resolve` raises for a link in a circle.
             if entry.is_symlink() and (not place.exists() or not place.is_relative_to(root) or place in above):
                 raise ConfigurationError(
                     f"{entry}: expected links to files and folders of {path}, found one to {os.readlink(entry)}, which "

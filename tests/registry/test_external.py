@@ -150,7 +150,7 @@ def test_links_of_a_model_are_followed_inside_of_its_folder_and_no_further(user:
     changed = {(change.part, change.name) for change in compare(user.store, f"{NAME}:1", f"{NAME}:2").changes}
     assert {("files", "weights"), ("files", "best/weights"), ("stated", "data")} <= changed
     (user.folder / "secrets").mkdir()
-    for target in ("../secrets", "nothing", ".", "/etc/hostname"):
+    for target in ("../secrets", "nothing", ".", "link", "/etc/hostname"):
         (folder / "link").symlink_to(target)
         with pytest.raises(ConfigurationError, match=f"found one to {target}"):
             user.judge(model=model)
