@@ -115,7 +115,7 @@ _WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "min_nodes":
 _WHERE |= {"resources": {}, "restarts": 3}
 _METRIC = re.compile(
     r"(?<![\w./-])(?:([a-z][\w-]*) +)?([a-z_][\w./-]*)\s*=\s*"
-    r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(,\d[\d.,]*)?(?![\w/]|\.\w)",
+    r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(,\d[\d.,]*|\s?%)?(?![\w/]|\.\w|\s?%)",
     re.I,
 )
 _OTHER_RANK = re.compile(r"\[default[1-9]\d*\]:")  # as torchrun begins the lines of other processes than the first
@@ -212,7 +212,7 @@ class PrintedMetrics:
     def read(self, line: str) -> dict[str, float]:
         """The metrics in a line: every `name=value` with a number, as Katib's collector of lines reads them.
 
-        Of several processes only the first counts. A number with separators, and a metric that lines have after
+        Of several processes only the first counts. A number with separators or `%`, and a metric that lines have after
         different words, are NaN: it is not known which number is meant.
 
         Example:
@@ -225,7 +225,9 @@ class PrintedMetrics:
             before = self.words.setdefault(name, word)
             metrics[name] = math.nan if rest or word != before else float(value)
             if rest:
-                logger.warning("%s=%s%s: expected a number without separators; it counts as NaN.", name, value, rest)
+                logger.warning(
+                    "%s=%s%s: expected a number without separators and signs; it counts as NaN.", name, value, rest
+                )
             elif word != before:
                 self.words[name] = "="  # No word is one: the metric stays unknown.
                 logger.warning(
