@@ -12,13 +12,13 @@ from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 
 _DIGITS = 32
-_TYPES: dict[str, tuple[type, ...]] = {
-    "STRING": (str,),
-    "NUMBER_INTEGER": (int,),
-    "NUMBER_DOUBLE": (int, float),
-    "BOOLEAN": (bool,),
-    "LIST": (list,),
-    "STRUCT": (dict,),
+_TYPES: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "STRING": ("a text", str),
+    "NUMBER_INTEGER": ("a whole number", int),
+    "NUMBER_DOUBLE": ("a number", (int, float)),
+    "BOOLEAN": ("true or false", bool),
+    "LIST": ("a list", list),
+    "STRUCT": ("keys with values", dict),
 }
 
 
@@ -99,7 +99,8 @@ def problems_of(parameters: Mapping[str, dict[str, Any]], values: Mapping[str, A
                 yield f"{name}: expected a value, as it has no default"
             continue
         value, kind = values[name], described["parameterType"]
-        if not isinstance(value, _TYPES.get(kind, ())) or (isinstance(value, bool) and kind != "BOOLEAN"):
-            yield f"{name}: expected {kind.lower()}, found {value_text(value)}"
+        words, types = _TYPES.get(kind, (kind, ()))
+        if not isinstance(value, types) or (isinstance(value, bool) and kind != "BOOLEAN"):
+            yield f"{name}: expected {words}, found {value_text(value)}"
         elif (choices := described.get("literals")) and value not in choices:
             yield f"{name}: expected one of {', '.join(map(str, choices))}, found {value_text(value)}"

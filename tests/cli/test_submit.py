@@ -165,7 +165,7 @@ def test_two_at_the_same_moment_take_turns(
     ("words", "named"),
     [
         ("--param seed=1 --param seed=2", "--param: .*'seed=2'"),
-        ("--param sead=7 --param seed=many", "sead: (.|\n)*seed: expected number_integer, found 'many'"),
+        ("--param sead=7 --param seed=many", "sead: (.|\n)*seed: expected a whole number, found 'many'"),
         ("--param rerun=train,evalute", "'evalute'"),
         ("--pipeline monitoring --param store=s3://other/store", "--param store: .*s3://other"),
         ("--pipeline monitoring --param source=/home/me/raw", "--param source: expected an address"),

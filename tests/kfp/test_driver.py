@@ -63,7 +63,7 @@ def test_parameters_of_other_types_and_names_are_refused_before_anything_runs(st
     outcome = local_run.run_pipeline(EXAMPLE, "training", store, {"seed": 7.0, "sead": 7}, lambda _: None)
     assert outcome.exit_code == ConfigurationError.exit_code and outcome.failure
     message = outcome.failure["message"]
-    assert "seed: expected number_integer, found 7.0" in message and "sead: " in message
+    assert "seed: expected a whole number, found 7.0" in message and "sead: " in message
 
 
 def test_a_run_that_a_signal_stops_leaves_no_workspace(

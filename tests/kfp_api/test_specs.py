@@ -34,5 +34,7 @@ def test_without_cache_a_spec_loses_nothing_else() -> None:
 
 def test_values_are_read_as_the_type_of_their_parameter() -> None:
     assert parsed_parameters(SPEC, {"word": "12", "times": "3"}) == {"word": "12", "times": 3}
-    with pytest.raises(ConfigurationError, match="times: expected number_integer, found '3 times'"):
+    with pytest.raises(ConfigurationError, match="times: expected a whole number, found '3 times'"):
         parsed_parameters(SPEC, {"word": "12", "times": "3 times"})
+    with pytest.raises(ConfigurationError, match=r"times: expected a whole number, found 7\.0"):
+        parsed_parameters(SPEC, {"word": "12", "times": "7.0"})
