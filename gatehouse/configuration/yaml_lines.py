@@ -235,8 +235,8 @@ def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: Va
     messages: dict[tuple[Any, ...], list[str]] = {}
     values: dict[tuple[Any, ...], str] = {}
     for kind, place, value, message in placed:
-        if kind.endswith("_type") and place in deeper:
-            continue  # Another form of the value was meant.
+        if (kind.endswith("_type") or kind == "too_short") and place in deeper:
+            continue  # Another form of the value was meant; and a list is not short of items that are wrong.
         if kind == "extra_forbidden":
             schema = model.model_json_schema()
             parts = [schema, *schema.get("$defs", {}).values()]

@@ -23,6 +23,7 @@ from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
 from gatehouse.training.model_spec import NumericSpec
 from gatehouse.training.spec import train_spec
+from gatehouse.tuning.spec import CommandSearchSpec
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 MISTAKES = {
@@ -258,7 +259,9 @@ def test_yaml_is_read_as_version_1_2() -> None:
     drift = load_model("a.yaml", "unless_holds: off\n", DataDriftSpec, problems)
     assert spec is not None and spec.on == ("drift",) and drift is not None and not drift.unless_holds
     load_model("a.yaml", "clip: [0.01]\n", NumericSpec, problems)
-    assert [problem.split(": ")[:2] for problem in problems] == [["a.yaml:1", "clip.1"]]
+    load_model("a.yaml", "parameters: [{name: a, type: float, min: 0, max: 1}]\n", CommandSearchSpec, problems)
+    places = [["a.yaml:1", "clip.1"], ["a.yaml:1", "parameters.0.type"]]
+    assert [problem.split(": ")[:2] for problem in problems] == places
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"just text", b"a: \xe9"])
