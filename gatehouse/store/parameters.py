@@ -100,8 +100,10 @@ def as_written(parameter: Any) -> Any:
     return _replaced(parameter, read, _unicode)
 
 
-def _ascii(text: str) -> str:
+def _ascii(text: Any) -> str:
     """The text, escaped where it is not ASCII, or would be read as an escaped one."""
+    if not isinstance(text, str):
+        raise ConfigurationError(f"Expected a text as a key, found {text!r}. Put it in quotes.")
     return text if text.isascii() and not _ESCAPED.fullmatch(text) else json.dumps(text)
 
 

@@ -87,6 +87,8 @@ def test_a_whole_number_that_kfp_would_change_is_refused() -> None:
     assert as_parameter({"seed": 2**53}) == {"seed": 2**53}
     with pytest.raises(ConfigurationError, match=str(2**53 + 1)):
         as_parameter({"deep": [{"seed": 2**53 + 1}]})
+    with pytest.raises(ConfigurationError, match="a text as a key, found 1"):
+        as_parameter({"deep": [{1: "one", "two": 2}]})
 
 
 def test_false_switches_off_what_may_be_absent_and_is_refused_for_a_number() -> None:
