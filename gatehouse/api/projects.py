@@ -187,6 +187,11 @@ def create_from_table(
                 f"{column.name} has {column.distinct:,} values, of which a model can learn single rows: compare with "
                 f"--without {column.name!r}."
             )
+        if re.search(r"(?:_id|I[dD])$", column.name) and column.distinct < look.rows and not assigned.group:
+            look.warnings.append(
+                f"{column.name} has {column.distinct:,} values in {look.rows:,} rows: if rows of one value belong "
+                f"together, give --group {column.name!r}, so that they stay in one part and are drawn together."
+            )
     parts = {part: round(share * labelled) for part, share in shares.model_dump().items()}
     if min(parts.values()) < LEAST_TEST_ROWS:
         sizes = ", ".join(f"{part} {size:,}" for part, size in parts.items())
