@@ -51,6 +51,9 @@ def test_versions_are_listed_and_searched_by_metrics_settings_and_tags_at_all_th
     assert (second["version"], second["status"], second["by"]) == (f"{NAME}:2", "staging", "ada")
     assert first["metrics"] == {"roc_auc": 0.73, "log_loss": 0.49} and first["registered"].startswith("20")
     assert f"{NAME}:1  champion" in _call(two, "list")
+    assert _listed(two, NAME) == [first, second]
+    with pytest.raises(ConfigurationError, match=f"{NAME}.*'churn'"):
+        _listed(two, "churn")
     _call(two, "tag", ":2", "season=winter")
     for where, expected in (
         (["seed=1..1.5"], [f"{NAME}:1"]),
