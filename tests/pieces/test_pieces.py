@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, PieceError
+from gatehouse.errors import ConfigurationError, PieceError, WrongImageError
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.pieces.local import ATTEMPTS
 from gatehouse.pieces.piece import run_pieces
+from gatehouse.pieces.worker import _run
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.hidden_values import hiding
@@ -100,6 +101,14 @@ def test_an_error_comes_as_it_is_and_without_hidden_values(squares: Squares) -> 
 def test_a_lone_piece_runs_in_this_process(squares: Squares) -> None:
     squares.run(6)
     assert (squares.folder / "6").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_worker_with_other_code_refuses_the_piece(squares: Squares) -> None:
+    request = SquareRequest(number=7, folder=str(squares.folder))
+    for key in ("of other code", square.key(request, "forced")):
+        with pytest.raises(WrongImageError):
+            _run(square.name, request.model_dump(mode="json"), key, "", squares.store.address)
+    assert not squares.ran()
 
 
 def test_workers_share_processors_and_memory(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
