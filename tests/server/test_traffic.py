@@ -150,6 +150,7 @@ def test_a_team_draft_places_each_row_once_and_favours_nobody(scores: list[tuple
 
 def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> None:
     live.promote(1, CHAMPION)
+    live.promote(2, CANARY, 0.0)  # Other tests share the ledger.
     live.promote(2, SHADOW)
     done: SimpleQueue[Answer] = SimpleQueue()
     traffic, shadowing = live.traffic(), Shadowing(done.put)
@@ -161,7 +162,10 @@ def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> No
     (part,) = scored.parts
     assert (part.arm, part.model.version, scored.id) == (SHADOW, "2", answer.id)
     assert part.predictions and part.predictions["probability"].to_pylist() == live.predict(2, ROWS)
-    assert {*arms_of(traffic.body(answer))[1]} == {"1"}
+    with serving(create_app(Following(traffic))) as address:
+        body = {"inputs": tensors(ROWS, keys=True)}
+        served = requests.post(f"{address}/v2/models/delays/infer", json=body, timeout=60).json()
+    assert {*arms_of(served)[1]} == {*arms_of(traffic.body(answer))[1]} == {"1"}
 
 
 def test_what_waits_is_bounded_in_rows() -> None:
