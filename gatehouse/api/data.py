@@ -167,7 +167,7 @@ def _view(schema: str, table: str) -> str:
 class Rows:
     """The result of a query, or the first rows of a table of `total` rows.
 
-    A condition on one of the `hidden` columns that the query names compares `***`.
+    In the `hidden` columns that the query names, conditions and counts see `***`.
     """
 
     columns: list[str]

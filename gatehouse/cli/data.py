@@ -167,13 +167,12 @@ def query(
     a table of a snapshot as "snapshots/nyc".flights.
     """
     result = data.query(open_store(store), sql, on or (), 0 if as_csv or as_json else rows)
+    if result.hidden and not any("***" in row for row in result.values):
+        typer.echo(f"{', '.join(result.hidden)}: sensitive, so conditions and counts see `***` in each row.", err=True)
     if as_csv:
         csv.writer(sys.stdout, lineterminator="\n").writerows([result.columns, *result.values])
         return
     show(result.to_json(), as_json, view=_cells(result, rows))
-    if result.hidden and not result.values:
-        hidden = ", ".join(result.hidden)
-        typer.echo(f"{hidden}: sensitive, so a condition compares `***` and finds no row by a value.", err=True)
     if rows and not as_json and len(result.values) > rows:
         typer.echo(f"More than {rows:,} rows: --rows 0 prints all, --csv and --json too.", err=True)
 

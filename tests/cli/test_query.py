@@ -56,8 +56,10 @@ def test_a_query_names_references_in_quotes(store: ArtifactStore, shop: Referenc
 
 
 def test_a_filter_on_a_hidden_column_says_what_it_compares(store: ArtifactStore, shop: Reference) -> None:
-    sql = "SELECT person FROM people WHERE email LIKE 'anna%'"
-    assert "email: sensitive" in _run(store, "query", sql, "--on", str(shop)).output
+    for column, end in (("person", []), ("count(*)", []), ("count(*)", ["--csv"])):
+        sql = f"SELECT {column} FROM people WHERE email LIKE 'anna%'"
+        assert "email: sensitive" in _run(store, "query", sql, "--on", str(shop), *end).stderr
+    assert "sensitive" not in _run(store, "query", "SELECT email FROM people", "--on", str(shop)).output
     assert "sensitive" not in _run(store, "query", "SELECT 1 WHERE false", "--on", str(shop)).output
 
 
