@@ -5,7 +5,7 @@ import itertools
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 from gatehouse.configuration.times import interval
 from gatehouse.errors import ConfigurationError
@@ -55,8 +55,8 @@ def windows_of(text: str) -> tuple[Window, ...]:
 
     `START/END/STEP` is cut into steps, the last of which may be shorter; `START/END` is one window; several are
     separated by commas. Starts and ends are ISO 8601, in UTC where they have no zone. A step is a number of months
-    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`), at the offset of the start. Raises ConfigurationError if it
-    has another form, ends before it starts, overlaps, or names more than `MOST`.
+    (`P1M`), weeks (`P1W`), days (`P1D`) or hours (`PT6H`), at the one offset of start and end. Raises
+    ConfigurationError if it has another form, ends before it starts, overlaps, or names more than `MOST`.
     """
     windows: list[Window] = []
     for part in map(str.strip, text.split(",")):
@@ -69,11 +69,16 @@ def windows_of(text: str) -> tuple[Window, ...]:
                     f"{part!r}."
                 )
         start, end = interval("--windows", "/".join(bounds))
-        here = start.astimezone(datetime.fromisoformat(bounds[0]).tzinfo or UTC)
+        here, there = (datetime.fromisoformat(bound).utcoffset() or timedelta() for bound in bounds)
+        if step and not step[4] and here != there:  # Hours are the same at every offset.
+            raise ConfigurationError(
+                f"--windows: expected steps between two times of one offset, found {part!r}. Where clocks change in "
+                "between, separate windows by commas."
+            )
         low, number = start, 0
         while low < end and len(windows) <= MOST:
             number += 1
-            high = min(_after(here, step, number).astimezone(UTC), end) if step else end
+            high = min(_after(start.astimezone(timezone(here)), step, number).astimezone(UTC), end) if step else end
             windows.append(Window(low, high))
             low = high
     ordered = sorted(windows, key=lambda window: (window.start, window.end))

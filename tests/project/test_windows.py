@@ -55,6 +55,7 @@ def test_windows_cover_the_whole_without_holes(start: dt.datetime, days: int, st
         ("2013-02-01/2013-01-01", "a start before its end"),
         ("2013-01-01/2013-02-01,2013-01-31/2013-03-01", "do not overlap"),
         ("2013-01-01/2014-01-01/PT1H", "at most 1,000 windows"),
+        ("2024-03-01T00:00+01:00/2024-06-01T00:00+02:00/P1M", "one offset"),
     ],
 )
 def test_what_names_no_windows_is_refused(text: str, message: str) -> None:
