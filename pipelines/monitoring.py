@@ -50,9 +50,7 @@ def monitoring(project: Project, settings: Settings) -> Any:
                 project=project.name,
                 pipelines=list(NAMES),
                 schedules=watched,
-                when=file.alerts,
-                form=file.alert_form,
-                owners=file.owners,
+                **settings.notices,
             )
             champion = resolve(store=store, model_name=file.model, required=True, files=False).outputs
             data = snapshot(

@@ -13,6 +13,7 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import stage_minutes
 from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing_stage import MINUTES
+from gatehouse.operations.outbox import variables_of
 from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import StageSettings
@@ -85,6 +86,14 @@ class Settings:
         submission = of_profile | {"plugins_input": place.plugins_input, "version": self.training}
         return {name: value for name, value in submission.items() if value}
 
+    @property
+    def notices(self) -> dict[str, Any]:
+        """The inputs of `report_end` and `reconcile` that say who gets notices and events."""
+        file = self.project.file
+        events = {name: place.model_dump(mode="json", exclude_defaults=True) for name, place in file.events.items()}
+        notices = {"owners": file.owners, "when": file.alerts, "form": file.alert_form}
+        return notices | ({"events": events, "model_name": file.model} if events else {})
+
     @contextmanager
     def applied(self, store: Any) -> Iterator[None]:
         """Give the tasks that are added in this context their settings; however these end, one more reports the end.
@@ -94,9 +103,7 @@ class Settings:
 
         Raises ConfigurationError if a run may go on without a stage that it needs.
         """
-        file = self.project.file
-        told = {"owners": file.owners, "when": file.alerts, "form": file.alert_form}
-        reported = report_end(store=store, project=self.project.name, pipeline=self.pipeline, **told)
+        reported = report_end(store=store, project=self.project.name, pipeline=self.pipeline, **self.notices)
         with ExitHandler(reported, name="Open: all stages"):
             yield
         tasks = [task for task in Pipeline.get_default_pipeline().tasks.values() if isinstance(task, Task)]
@@ -142,6 +149,10 @@ class Settings:
                 secret = ("source-url", url_env)
             if secret:
                 pods.mount_secret(task, *secret, self.platform)
+            if secret == WEBHOOK:
+                for destination in file.events:
+                    for key, variable in variables_of(destination).items():
+                        pods.mount_secret(task, key, variable, self.platform)
         if tolerated:
             # What a stage gave that failed and was let pass must not come out of KFP's cache.
             task.set_env_variable(TOLERATE, ",".join(tolerated)).set_caching_options(enable_caching=False)

@@ -15,6 +15,8 @@ def reconcile(
     form: str = "generic",
     owners: dict = {},
     quiet_hours: float = 48.0,
+    events: dict = {},
+    model_name: str = "",
 ) -> NamedTuple("Outputs", [("unreported", list), ("removed", int), ("summary", str), ("warnings", list)]):
     """Compare KFP's list of runs with the records in the store; report and clean up what ended unreported.
 
@@ -27,6 +29,8 @@ def reconcile(
         form: Format of the webhook: `generic`, `slack` or `teams`.
         owners: Owner of each stage, by stage name; under "" the owner of all other stages.
         quiet_hours: Hours without a sign of life after which a run on another machine counts as ended.
+        events: Webhooks that get events, by name, as in project.yaml.
+        model_name: The model whose ledger they hear of; empty for none.
 
     Returns:
         unreported: Runs that ended without a report.
@@ -37,7 +41,7 @@ def reconcile(
     from gatehouse.data.component_task import ComponentTask
     from gatehouse.operations.reconciling_stage import reconcile as look_after
 
-    notices = {"when": when, "form": form, "owners": owners, "quiet_hours": quiet_hours}
-    watched = {"project": project, "pipelines": pipelines, "schedules": schedules}
+    notices = {"when": when, "form": form, "owners": owners, "events": events, "model_name": model_name}
+    watched = {"project": project, "pipelines": pipelines, "schedules": schedules, "quiet_hours": quiet_hours}
     result = ComponentTask(store).run(look_after, **watched, **notices)
     return (list(result.unreported), result.removed, result.summary, list(result.warnings))

@@ -17,6 +17,8 @@ def report_end(
     when: str = "fail",
     form: str = "generic",
     owners: dict = {},
+    events: dict = {},
+    model_name: str = "",
 ) -> NamedTuple("Outputs", [("state", str), ("failed_stage", str), ("posted", bool)]):
     """Record how the run ended, and report it.
 
@@ -28,11 +30,13 @@ def report_end(
         when: Which ends are sent to the webhook: fail, warn, always or never.
         form: Format of the webhook: generic, slack or teams.
         owners: Owner of each stage, by stage name.
+        events: Webhooks that get events, by name, as in project.yaml.
+        model_name: The model whose ledger they hear of; empty for none.
 
     Returns:
         state: How the run ended.
         failed_stage: The stage that failed first; empty for none.
-        posted: Whether the webhook accepted the notice.
+        posted: Whether all webhooks that get the end accepted it.
         summary: What happened to each stage, for the UI.
     """
     from pathlib import Path
@@ -43,6 +47,7 @@ def report_end(
 
     task = ComponentTask(store)
     ended = {"project": project, "pipeline": pipeline, "kfp_state": status.state}
-    result = task.run(report, **ended, when=when, form=form, owners=owners)
+    told = {"when": when, "form": form, "owners": owners, "events": events, "model_name": model_name}
+    result = task.run(report, **ended, **told)
     Path(summary.path).write_text(summary_of(task.store, result), encoding="utf-8")
     return (result.state, result.failed_stage, result.posted)

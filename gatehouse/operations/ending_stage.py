@@ -8,12 +8,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from gatehouse.operations.notice import Delivery, Form, Notice, Tone, When, body_of, deliver
+from gatehouse.operations.announcing import announce_ledger, announce_results
+from gatehouse.operations.notice import Delivery, Form, When
+from gatehouse.operations.outbox import Outbox, delivery_of
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, in_markdown, shortened
 from gatehouse.runtime.redaction import public_address, redacted
 from gatehouse.runtime.variables import ENDPOINT, UI
-from gatehouse.store.canonical import sha256_bytes
+from gatehouse.store.announcement import Announcement, Tone, announce
 from gatehouse.store.pages import pages_of
 from gatehouse.store.reference import references_in
 from gatehouse.store.run import REPORT, RUN_ID, Event, end_name, end_of, events
@@ -81,10 +83,10 @@ class Outcome:
         looked_at = self.state != "succeeded" or self.decision not in ("", "approved") or self.warnings or self.verdicts
         return "warn" if looked_at else "good"
 
-    def is_wanted(self, when: When) -> bool:
-        """Whether the end is posted: `fail` asks for failures, and for what waits for a person's approval."""
-        failure = self.tone == "bad" or self.state != "succeeded" or self.decision.startswith("awaiting")
-        return when == "always" or (when != "never" and (failure or (when == "warn" and self.tone == "warn")))
+    @property
+    def is_urgent(self) -> bool:
+        """Whether those hear of it who ask for failures: also if it was stopped, or waits for a person's approval."""
+        return self.tone == "bad" or self.state != "succeeded" or self.decision.startswith("awaiting")
 
 
 def outcome_of(record: Iterable[Event], kfp_state: str = "") -> Outcome:
@@ -185,13 +187,17 @@ def results_of(ordered: Iterable[Event]) -> dict[str, dict[str, Any]]:
     return {event.stage: event.body["result"] for event in ordered if event.body.get("result")}
 
 
-def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
-    """Record how a run ended, and which process found that; False if nothing happened since the recorded end."""
+def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, ended: float = 0.0, **about: str) -> bool:
+    """Record how a run ended, and which process found that; False if nothing happened since the recorded end.
+
+    `ended` is in seconds since 1970; by default now.
+    """
     recorded = end_of(store, run)
     if recorded is not None and outcome.last <= float(recorded.get("last", 0.0)):
         return False
     body = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
     times = {"began": outcome.began, "seconds": round(outcome.seconds, 3), "last": outcome.last}
+    times |= {"ended": ended or time.time()}
     number = int(recorded["number"]) + 1 if recorded else 1
     return store.record(f"runs/{run}/{end_name(number)}", about | body | times | {"recorded": time.time(), "by": by})
 
@@ -223,7 +229,8 @@ def _at(event: Event) -> float:
 class EndRequest(StageModel):
     """The run that ended, and who hears of it. `kfp_state` is KFP's state of the earlier tasks.
 
-    `owners` are by stage name; under "" is the owner of all other stages.
+    `owners` are by stage name; under "" is the owner of all other stages. `events` are the destinations of the project,
+    which also hear of the ledger of its model.
     """
 
     project: str
@@ -232,10 +239,12 @@ class EndRequest(StageModel):
     when: When = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
+    events: dict[str, dict[str, Any]] = Field({})
+    model_name: str = ""
 
 
 class EndResult(StageModel):
-    """The outcome of the run, the failed stage, whether the webhook accepted the notice, and its answer."""
+    """The outcome of the run, the failed stage, whether all webhooks that get its end accepted it, and the answer."""
 
     state: str
     failed_stage: str
@@ -248,12 +257,12 @@ class EndResult(StageModel):
     title="Report the end",
     effects=Effects(
         reads="the run's record",
-        writes="the run's end, the webhook",
+        writes="the run's end, webhooks",
         why="Only the run itself shows how it ended; an end is recorded once and posted once.",
     ),
 )
 def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
-    """Record the end of the run that this process is part of, and post it to the webhook if `when` asks for it.
+    """Record the end of the run that this process is part of, and tell the webhooks of it, and of all else they missed.
 
     KFP's state is compared with the run's own record: if a stage failed, the run failed. The notice also holds the
     verdicts that a person should look at. A failing webhook is reported in the result and raises no error.
@@ -264,30 +273,24 @@ def report_end(request: EndRequest, store: ArtifactStore) -> EndResult:
     delivery = Delivery(False, 0, f"`alerts: {request.when}` asks for none")
     if run:
         record_end(store, run, outcome, "report_end", **about)
-        if outcome.is_wanted(request.when):
-            delivery = post_end(store, run, outcome, about, request.owners, request.form)
+        outbox = Outbox(store, request.project, request.events, request.when, request.form)
+        if outbox.destinations:
+            key = announce_end(store, run, request.owners)
+            announce_ledger(store, request.project, request.model_name, outbox.days)
+            delivery = delivery_of(outbox.send(), key) or delivery
     return EndResult(state=outcome.state, failed_stage=outcome.stage, posted=delivery.delivered, why=delivery.why)
 
 
-def post_end(
-    store: ArtifactStore,
-    run: str,
-    outcome: Outcome,
-    about: Mapping[str, str],
-    owners: Mapping[str, str],
-    form: Form = "generic",
-) -> Delivery:
-    """Post the end of a run to the webhook, once for each end, whichever process finds it first.
+def announce_end(store: ArtifactStore, run: str, owners: Mapping[str, str]) -> str:
+    """Announce a recorded end of a run, and what the run found, once, whichever process finds it first.
 
-    Args:
-        store: The store with the record of the run.
-        run: Id of the run.
-        outcome: How it ended.
-        about: `project` and `pipeline`.
-        owners: Owners by stage name; under "" is the owner of all other stages.
-        form: Format of the webhook.
+    `owners` are by stage name; under "" is the owner of all other stages. Returns the key of the end's announcement.
     """
+    end = end_of(store, run) or {}
+    about = {"project": str(end["project"]), "pipeline": str(end["pipeline"])}
     record = sorted((event for _, event in events(store, run)), key=_at)
+    said = {name: end[name] for name in ("state", "stage", "error", "message")}
+    outcome = replace(outcome_of(record), **said)
     where = f" in {outcome.stage}" if outcome.stage else ""
     title = f"Gatehouse, {about['project']}: {about['pipeline']} {outcome.state}{where}"
     if outcome.state == "succeeded":
@@ -315,21 +318,24 @@ def post_end(
         "MLflow": public_address(mlflow) if mlflow.startswith("http") else "",
         **{verdict["stage"]: verdict["page"] for verdict in verdicts},
     }
-    notice = Notice(title, outcome.tone, lines, facts, links)
-    number = (end_of(store, run) or {"number": 1})["number"]  # A run that is tried again ends again.
-    key = sha256_bytes(f"end/{run}/{number}".encode())
-    fields = {
-        "event": "run-ended",
-        "run": run,
-        "state": outcome.state,
-        "stage": outcome.stage,
-        "error": outcome.error,
-        "verdicts": verdicts,
-        "idempotency_key": key,
-    }
-    posted = body_of(notice, form, fields | dict(about))
-    receipt = f"runs/{run}/posted.{number}.json"
-    return deliver(store, f"{about['pipeline']} {outcome.state}", posted, key, receipt, state=outcome.state)
+    number = end["number"]  # A run that is tried again ends again.
+    fields = {"run": run, "state": outcome.state, "stage": outcome.stage, "error": outcome.error, "verdicts": verdicts}
+    announce_results(store, run, record, about)
+    ended = Announcement(
+        type="run.ended",
+        key=f"end/{run}/{number}",
+        at=float(end.get("ended") or end["recorded"]),
+        subject=run,
+        what=f"{about['pipeline']} {outcome.state}",
+        title=title,
+        tone=outcome.tone,
+        urgent=outcome.is_urgent,
+        lines=lines,
+        facts=facts,
+        links=links,
+        about=fields | about,
+    )
+    return announce(store, about["project"], ended)
 
 
 def page_in_kfp(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Notices in the form of their webhook (plain JSON, Slack, Teams), and their delivery.
+"""Notices in the form of their webhook (plain JSON, Slack, Teams), and the request that delivers one.
 
 No value from data becomes a mention or a link: Slack's control characters are escaped, and cards hold values in text
 runs, which know no Markdown. Slack takes 150 characters in a header and 3,000 in a section; Teams takes 28 KB, which it
@@ -8,9 +8,13 @@ The address of the webhook is a secret, because whoever has it can post: no resu
 it. Errors are therefore reported by their kind.
 """
 
+import base64
+import binascii
+import hashlib
+import hmac
 import json
 import logging
-import os
+import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +23,7 @@ from typing import Any, Literal
 from gatehouse.errors import ConfigurationError
 from gatehouse.reports.format import shortened
 from gatehouse.runtime.redaction import require_encoded
-from gatehouse.store.run import Attempt
-from gatehouse.store.store import ArtifactStore
+from gatehouse.store.announcement import Tone
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,6 @@ VERSION = 1
 Form = Literal["generic", "slack", "teams"]
 When = Literal["fail", "warn", "always", "never"]
 """Which ends of runs are posted: failures, also warnings, all, or none."""
-Tone = Literal["bad", "warn", "good"]
 
 _SECTION, _CARD_TEXT, _LINK, _LINKS = 2900, 6000, 500, 5
 _COLORS: dict[Tone, str] = {"bad": "Attention", "warn": "Warning", "good": "Good"}
@@ -115,38 +117,20 @@ def _cut_escaped(text: str) -> str:
     return inert(cut)
 
 
-def deliver(
-    store: ArtifactStore, event: str, body: Mapping[str, Any], key: str, receipt: str, **about: Any
+def post(
+    url: str,
+    body: Mapping[str, Any],
+    key: str,
+    attempts: int = 0,
+    timeout: float = 0.0,
+    secret: str = "",
+    media: str = "application/json",
 ) -> Delivery:
-    """Post a notice to the webhook under an idempotency key; a failure becomes a warning in the record of the run.
-
-    Args:
-        store: The store with the record of the run.
-        event: The event in words, for the warning.
-        body: The body, in the form of the webhook.
-        key: The idempotency key.
-        receipt: The record that is written after the delivery. If it exists, nothing is posted.
-        **about: More fields of the receipt.
-    """
-    if store.objects.stat(receipt):
-        return Delivery(True, 0, "was delivered by an earlier attempt")
-    url = os.environ.get(ADDRESS, "").strip()
-    delivery = post(url, body, key) if url else Delivery(False, 0, f"is not set: {ADDRESS} is empty")
-    if not delivery.delivered:
-        message = f"The notice that {event} was not posted: the webhook {delivery.why}"
-        logger.warning("%s.", message)
-        Attempt(store, "notice:webhook").note("warned", message=message, attempts=delivery.attempts)
-    else:
-        store.record(receipt, {"attempts": delivery.attempts, **about})
-    return delivery
-
-
-def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout: float = 0.0) -> Delivery:
     """Post `body` as JSON until it is accepted (2xx), or until another attempt cannot help.
 
     Connection errors, timeouts, 429 and 5xx are retried, after `Retry-After` if the answer has it, with the same `key`
     as `Idempotency-Key`. Redirects are not followed, because they could lead the body to somebody else. By default
-    there are five attempts of at most ten seconds.
+    there are five attempts of at most ten seconds. With a `secret` the request is signed (`signature`).
     """
     import requests
     from requests.adapters import HTTPAdapter
@@ -159,6 +143,12 @@ def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout
         return Delivery(False, 0, "has no usable address")
     if parts.scheme not in ("http", "https") or parts.username is not None:
         return Delivery(False, 0, "has no http or https address without a user")
+    data = json.dumps(body, ensure_ascii=False, sort_keys=True).encode(errors="replace")
+    headers = {"Content-Type": media, "Idempotency-Key": key, "User-Agent": "gatehouse"}
+    try:
+        headers |= signature(secret, key, data) if secret else {}
+    except ConfigurationError:
+        return Delivery(False, 0, "has no usable secret: expected whsec_ and base64")
     retries = Retry(
         total=attempts - 1,
         status_forcelist=_TRANSIENT,
@@ -168,8 +158,6 @@ def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout
         raise_on_status=False,
         retry_after_max=_LONGEST_PAUSE,
     )
-    data = json.dumps(body, ensure_ascii=False, sort_keys=True).encode(errors="replace")
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key, "User-Agent": "gatehouse"}
     wire = logging.getLogger("urllib3")  # Its lines hold the path of the address.
     level = wire.level
     wire.setLevel(logging.CRITICAL)
@@ -188,3 +176,24 @@ def post(url: str, body: Mapping[str, Any], key: str, attempts: int = 0, timeout
         return Delivery(False, 1, f"could not be called: {type(error).__name__}")
     finally:
         wire.setLevel(level)
+
+
+def signature(secret: str, key: str, body: bytes, at: float = 0.0) -> dict[str, str]:
+    """The headers that sign a body, by Standard Webhooks 1.0 (https://www.standardwebhooks.com).
+
+    `secret` is `whsec_` and base64; `at` is in seconds since 1970, by default now. Raises ConfigurationError for
+    another secret, without showing it.
+    """
+    try:
+        code = base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
+    except (binascii.Error, ValueError):
+        code = b""
+    if not code:
+        raise ConfigurationError("The secret of a webhook: expected whsec_ and base64, found another text.")
+    moment = str(int(at or time.time()))
+    signed = hmac.new(code, f"{key}.{moment}.".encode() + body, hashlib.sha256).digest()
+    return {
+        "webhook-id": key,
+        "webhook-timestamp": moment,
+        "webhook-signature": f"v1,{base64.b64encode(signed).decode()}",
+    }

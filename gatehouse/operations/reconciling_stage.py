@@ -15,11 +15,14 @@ from pydantic import Field
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.kfp_api.answers import ENDED, Run
-from gatehouse.operations.ending_stage import outcome_in_kfp, page_in_kfp, post_end, record_end, run_outcome
+from gatehouse.operations.announcing import announce_ledger
+from gatehouse.operations.ending_stage import announce_end, outcome_in_kfp, page_in_kfp, record_end, run_outcome
 from gatehouse.operations.metrics import Row, Waited, read, update
-from gatehouse.operations.notice import Form, Notice, When, body_of, deliver
+from gatehouse.operations.notice import Form, When
+from gatehouse.operations.outbox import Outbox
 from gatehouse.runtime.process import here, start_time
 from gatehouse.runtime.variables import ENDPOINT
+from gatehouse.store.announcement import Announcement, announce, id_of
 from gatehouse.store.canonical import canonical_json, sha256_bytes
 from gatehouse.store.records import read_record
 from gatehouse.store.run import END, RUN_ID, end_name, end_number, events, recorded_runs
@@ -33,15 +36,14 @@ SEEN = "operations/schedules"
 _GRACE = timedelta(minutes=10)
 """Time for the exit handler to report an end itself."""
 _DAYS = 30.0
-_NEWS_SECONDS = 24 * 3600.0
-"""Ends that are older than this are recorded but not posted."""
 _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=8), timedelta(days=32), timedelta(days=370))
 
 
 class ReconcileRequest(StageModel):
     """Which runs and schedules are checked, and who gets notices.
 
-    `owners` are by stage name; under "" is the owner of all other stages. A run on another machine counts as ended
+    `owners` are by stage name; under "" is the owner of all other stages. `events` are the destinations of the project,
+    which also hear of the ledger of its model. A run on another machine counts as ended
     after `quiet_hours` without a sign of life.
     """
 
@@ -51,6 +53,8 @@ class ReconcileRequest(StageModel):
     when: When = "never"
     form: Form = "generic"
     owners: dict[str, str] = Field({})
+    events: dict[str, dict[str, Any]] = Field({})
+    model_name: str = ""
     quiet_hours: float = 48.0
 
 
@@ -69,7 +73,7 @@ class ReconcileResult(StageModel):
     title="Look after earlier runs",
     effects=Effects(
         reads="KFP's list of runs, run records, the clock",
-        writes="ends of runs, the table of operations, MLflow, the webhook",
+        writes="ends of runs, the table of operations, MLflow, webhooks",
         why="Finds what ended since it looked last; an end is recorded once, and told once.",
     ),
 )
@@ -109,11 +113,21 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
         send_rest(store)  # Metrics of jobs that ended while MLflow was away.
     counted = update(store, waited=waited, recorded=records)
 
-    rows = read(store) if request.schedules else []
+    outbox = Outbox(store, request.project, request.events, request.when, request.form)
+    rows = read(store) if request.schedules or outbox.destinations else []
     late = late_schedules(store, rows, request.project, request.schedules, time.time())
-    if request.when != "never":
+    if outbox.destinations:
         for schedule in late:
-            _post_late(store, request.project, schedule, request.owners, request.form)
+            _announce_late(store, request.project, schedule, request.owners)
+        # Who recorded an end may have been killed before it announced it.
+        since, known = time.time() - 86_400 * outbox.days, {key.rpartition("_")[2] for key in outbox.announced()}
+        recent = (row for row in rows if row.project == request.project and not row.stage)
+        ended = [row for row in recent if row.began + row.seconds >= since]
+        missed = [row.run for row in ended if f"{id_of(f'end/{row.run}/{row.end}')}.json" not in known]
+        for run_id in {*unreported, *missed}:
+            announce_end(store, run_id, request.owners)
+        announce_ledger(store, request.project, request.model_name, outbox.days)
+        outbox.send()
     # Locks protect what living processes hold. The checkpoints of a job stay, because the next run resumes from them; a
     # job object on a cluster is deleted with its launcher's pod, or at its own deadline.
     removed = store.sweep()
@@ -197,16 +211,14 @@ def _waited(run: Run) -> Waited:
 
 
 def _report(store: ArtifactStore, ended: Unreported, request: ReconcileRequest) -> bool:
-    """Record the end of a run, also in MLflow, and post it if it is recent; False if it was recorded before."""
+    """Record the end of a run, also in MLflow; False if it was recorded before."""
     from gatehouse.tracking.projection import close_run, was_stopped
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
     outcome = (run_outcome if ended.state == KILLED else outcome_in_kfp)(store, ended.run, ended.state)
-    if not record_end(store, ended.run, outcome, "reconcile", **about):
+    if not record_end(store, ended.run, outcome, "reconcile", ended.ended, **about):
         return False
     close_run(store, ended.run, killed=was_stopped(store, ended.run))
-    if time.time() - ended.ended < _NEWS_SECONDS and outcome.is_wanted(request.when):
-        post_end(store, ended.run, outcome, about, request.owners, request.form)
     return True
 
 
@@ -267,16 +279,26 @@ def last_due(schedule: Schedule, since: datetime, until: datetime) -> datetime |
     return None
 
 
-def _post_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str], form: Form) -> None:
-    """Post a late schedule to the webhook, once for each time that it was due."""
+def _announce_late(store: ArtifactStore, project: str, late: Late, owners: Mapping[str, str]) -> None:
+    """Announce a late schedule, once for each time that it was due."""
     about = {"schedule": late.schedule, "pipeline": late.pipeline, "due": late.due.isoformat()}
-    key = sha256_bytes(canonical_json([project, about]).encode())
-    title = f"Gatehouse, {project}: schedule {late.schedule} is late"
-    links = {"KFP": page_in_kfp("recurringruns")}
-    notice = Notice(title, "bad", [late.message], {**about, "owner": owners.get("", "")}, links)
-    event = {"event": "schedule-late", "state": "late", "project": project, "idempotency_key": key}
-    body = body_of(notice, form, about | event)
-    deliver(store, late.message, body, key, f"operations/late/{key}.json")
+    identity = canonical_json([project, about])
+    seen = f"operations/late/{sha256_bytes(identity.encode())}.json"
+    store.record(seen, {"at": time.time()})
+    announcement = Announcement(
+        type="schedule.late",
+        key=identity,
+        at=float((read_record(store.objects, seen) or {}).get("at", 0)),
+        subject=late.schedule,
+        what=late.message,
+        title=f"Gatehouse, {project}: schedule {late.schedule} is late",
+        tone="bad",
+        lines=[late.message],
+        facts={**about, "owner": owners.get("", "")},
+        links={"KFP": page_in_kfp("recurringruns")},
+        about=about | {"state": "late"},
+    )
+    announce(store, project, announcement)
 
 
 def _first_seen(store: ArtifactStore, project: str, name: str, body: Mapping[str, Any], now: datetime) -> datetime:

@@ -31,12 +31,14 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         return parts.project()
     if contract is not None:
         parts.add(file.contract, [*_contract_problems(file, contract)] or _unrunnable_rules(file, contract))
-    for name, schedule in file.schedules.items():
-        pipeline = schedule.pipeline or name
-        parts.add(PROJECT_FILE, _unknown(("schedules", name, "pipeline"), pipeline, NAMES, "a pipeline"))
+    ordered = {f"schedules.{name}": (name, schedule) for name, schedule in file.schedules.items()}
+    ordered |= {f"triggers.{name}": (name, trigger) for name, trigger in file.triggers.items()}
+    for key, (name, run) in ordered.items():
+        pipeline = run.pipeline or name
+        parts.add(PROJECT_FILE, _unknown((key, "pipeline"), pipeline, NAMES, "a pipeline"))
         if pipeline in NAMES:
-            problems = problems_of(parameters(pipeline), schedule.parameters)
-            parts.add(PROJECT_FILE, (f"schedules.{name}.parameters.{problem}" for problem in problems))
+            problems = problems_of(parameters(pipeline), run.parameters)
+            parts.add(PROJECT_FILE, (f"{key}.parameters.{problem}" for problem in problems))
     if repository is None:
         return parts.project()
     repo = os.path.relpath(repository.folder, parts.folder)

@@ -7,6 +7,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from gatehouse.configuration.schedule import Schedule
 from gatehouse.configuration.strict import Strict
+from gatehouse.configuration.trigger import Trigger
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.splitting.spec import SplitSpec
 from gatehouse.data.validation.contract import refuse
@@ -15,6 +16,7 @@ from gatehouse.features.spec import FeaturesSpec
 from gatehouse.launchers.spec import Launch, LocalLaunch, division_problem
 from gatehouse.monitoring.spec import MonitoringSpec
 from gatehouse.operations.notice import Form, When
+from gatehouse.operations.outbox import Destination
 from gatehouse.pieces.engine import Engine
 from gatehouse.project.signatures import pods
 from gatehouse.store.image import stages_of
@@ -142,10 +144,12 @@ class ProjectFile(Strict):
     alert_form: Form = Field(
         "generic", description="Format for the webhook: plain JSON, Slack's blocks, or an adaptive card for Teams."
     )
+    events: dict[Name, Destination] = Field({}, description="Webhooks that get what happens, by their name.")
     owner: str = Field("", max_length=200, description="Who is responsible for the project; failure notices name them.")
     schedules: dict[str, Schedule] = Field(
         {}, description="Schedules of recurring runs, by the schedule's name; an empty text is none."
     )
+    triggers: dict[Name, Trigger] = Field({}, description="Runs that events start, by the trigger's name.")
     prices: Prices = Field(Prices(), description="Price per hour by type of machine; every run's cost is tracked.")
 
     resources: dict[str, TaskResources] = Field({}, description="Resources of single tasks, by the stage's name.")

@@ -23,9 +23,9 @@ logger = logging.getLogger(__name__)
 
 NO_KINDS = frozenset(
     {
-        *("blobs", "code", "erasures", "gc", "jobs", "measurements", "memo", "operations", "provenance"),
-        *("quarantine", "registry", "reports", "retraining", "runs", "scratch", "server", "sources", "tmp", "tracking"),
-        *("traffic", "tuning", "turns"),
+        *("blobs", "code", "erasures", "events", "gc", "jobs", "measurements", "memo", "operations"),
+        *("provenance", "quarantine", "registry", "reports", "retraining", "runs", "scratch", "server", "sources"),
+        *("tmp", "tracking", "traffic", "triggers", "tuning", "turns"),
     }
 )
 """Folders of a store that hold no manifests. No kind of artifact may have such a name."""

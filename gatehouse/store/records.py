@@ -59,6 +59,16 @@ def changes(first: Any, second: Any, *, path: str = "") -> Iterator[tuple[str, A
         yield path, first, second
 
 
+def claim(objects: ObjectStore, key: str, lapses: float) -> bool:
+    """Create a record that one process holds while it works; one older than `lapses` seconds was left by a killed one.
+
+    The holder removes it when it has recorded what it did, or failed.
+    """
+    if (stat := objects.stat(key)) and time.time() - stat.modified > lapses:
+        objects.delete(key, stat.generation)
+    return create_record(objects, key, author())
+
+
 def author(by: str = "") -> dict[str, str]:
     """Author and time of a record, by this machine's clock; by default the author is the user of this process."""
     return {"by": by or whoami(), "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
