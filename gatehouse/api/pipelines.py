@@ -6,6 +6,7 @@ A submitted run has its own process, which outlives the server that started it.
 import fcntl
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -14,15 +15,16 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from gatehouse.configuration.strict import models_in
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
-from gatehouse.operations.ending_stage import outcome_of
+from gatehouse.operations.ending_stage import outcome_in_kfp, outcome_of
 from gatehouse.operations.metrics import Row, Totals, gate_outcomes, read, totals, update
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.runtime.process import start_time
@@ -33,6 +35,9 @@ from gatehouse.store.reference import references_in
 from gatehouse.store.run import END, REASON, Event, end_of, events, recorded_runs
 from gatehouse.store.stage import declared_stages
 from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.kfp_api.client import KfpApi
 
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 MOST_QUEUED = 20
@@ -82,8 +87,11 @@ class Run:
     stages: tuple[StageOfRun, ...]
 
 
-def run(store: ArtifactStore, run_id: str) -> Run:
-    """A run, from its record. Raises MissingArtifactError if the store has no record of it."""
+def run(store: ArtifactStore, run_id: str, kfp: "KfpApi | None" = None) -> Run:
+    """A run, from its record, and from KFP if it was submitted there and has no recorded end.
+
+    Raises MissingArtifactError if the store has no record of it; KfpError if KFP does not answer.
+    """
     from gatehouse.kfp.local_run import recorded_run
 
     names = {key.rsplit("/", 1)[1] for key in store.objects.list(f"runs/{run_id}")}
@@ -92,14 +100,21 @@ def run(store: ArtifactStore, run_id: str) -> Run:
     recorded, end = recorded_run(store, run_id), end_of(store, run_id) or {}
     submitted, ended = _record(store, run_id, SUBMITTED) or {}, _record(store, run_id, ENDED)
     outcome, failure = outcome_of(recorded.events), (ended or {}).get("failure") or {}
-    if submitted and not ended and not end and _is_gone(store, run_id, submitted):
+    begins = False
+    if submitted.get("kfp") and kfp and not end:
+        there = kfp.run(run_id)
+        begins = there.state == "RUNNING"
+        if there.ended:
+            told = outcome_in_kfp(store, run_id, there.state)
+            end = {"state": told.state, "stage": told.stage, "error": told.error, "message": told.message}
+    if submitted and not ended and not end and not submitted.get("kfp") and _is_gone(store, run_id, submitted):
         message = "The process of the run is gone; submit it again, and it goes on."
         ended = _record(store, run_id, ENDED)  # It may have ended meanwhile.
         failure = (ended or {}).get("failure") or ({} if ended else {"error": "StoppedError", "message": message})
     if end or failure or ended:
         state = end.get("state") or ("failed" if failure or (ended or {}).get("exit_code") else "succeeded")
     elif recorded.plan or submitted or outcome.error == "KilledError":
-        state = "running" if recorded.events or recorded.plan else "pending"
+        state = "running" if begins or recorded.events or recorded.plan else "pending"
     else:
         state = "unknown" if outcome.state == "succeeded" else outcome.state
     stages = []
@@ -109,7 +124,7 @@ def run(store: ArtifactStore, run_id: str) -> Run:
         seconds, body = event.body.get("seconds") if event else None, json.loads(json.dumps(result, default=str))
         stages.append(StageOfRun(task.stage, task.title, event.event if event else "waiting", seconds, says, body))
     began = datetime.fromtimestamp(outcome.began, UTC) if outcome.began else None
-    why = end if end.get("error") else failure or vars(outcome)
+    why = end if end.get("error") or end.get("message") else failure or vars(outcome)
     return Run(
         id=run_id,
         project=str(end.get("project", "")),
@@ -185,8 +200,10 @@ class Submission(BaseModel):
         return {name: value for name, value in parameters.items() if value not in ("", None)}
 
 
-def submit(store: ArtifactStore, project: Path | None, submission: Submission, by: str) -> Run:
-    """Start a run in a separate process. Runs on one machine wait for each other.
+def submit(
+    store: ArtifactStore, project: Path | None, submission: Submission, by: str, profile: Path | None = None
+) -> Run:
+    """Start a run: on Kubeflow Pipelines where a platform profile is given, else in a separate process here.
 
     Raises ConfigurationError if there is no project; TooManyRunsError if too many runs here have not ended.
     """
@@ -194,7 +211,59 @@ def submit(store: ArtifactStore, project: Path | None, submission: Submission, b
 
     if project is None:
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
+    if profile and submission.until:
+        raise ConfigurationError("until: expected none on Kubeflow Pipelines, which runs whole pipelines.")
+    start = partial(start_on_kfp, profile) if profile else start_here
+    name = secrets.token_hex(6) if profile else new_run_id()
+    what = (submission.pipeline, submission.arguments, by, submission.reason)
+    return run(store, start(store, project, name, *what, until=submission.until))
+
+
+def start_on_kfp(
+    profile: Path,
+    store: ArtifactStore,
+    project: Path,
+    name: str,
+    pipeline: str,
+    arguments: Mapping[str, Any],
+    by: str,
+    reason: str = "",
+    until: str = "",
+) -> str:
+    """Submit a run to Kubeflow Pipelines, and return its id there; a run with `name` in its name is taken as it is."""
+    from gatehouse.api.schedules import Cluster
+
+    with _submitting:  # KFP builds a pipeline in a variable of its module.
+        cluster = Cluster.of(project, profile)
+        with cluster.alone(f"run {name}") as turn:
+            submitted = next(cluster.api.runs(containing=name), None)
+            if submitted is None:
+                submission = cluster.submission(cluster.compiled([pipeline])[pipeline], arguments, word=name)
+                cluster.require_runs(submission.parameters)
+                cluster.publish()
+                submitted = submission.send(cluster.api, turn.require)
+    body = {"pipeline": pipeline, "reason": reason, "until": until, "arguments": dict(arguments), "kfp": True}
+    store.record(f"runs/{submitted.id}/{SUBMITTED}", body | author(by))
+    return submitted.id
+
+
+def start_here(
+    store: ArtifactStore,
+    project: Path,
+    run_id: str,
+    pipeline: str,
+    arguments: Mapping[str, Any],
+    by: str,
+    reason: str = "",
+    until: str = "",
+) -> str:
+    """Start a run in a separate process, unless that was done before. Runs on one machine wait for each other.
+
+    Returns its id. Raises TooManyRunsError if too many runs here have not ended.
+    """
     with _submitting:
+        if _record(store, run_id, PROCESS):
+            return run_id
         recorded = recorded_runs(store).items()
         pending = [run_id for run_id, names in recorded if PROCESS in names and ENDED not in names]
         queued = sum(_lives_here(_record(store, run_id, PROCESS) or {"host": ""}) for run_id in pending)
@@ -202,8 +271,7 @@ def submit(store: ArtifactStore, project: Path | None, submission: Submission, b
             raise TooManyRunsError(
                 f"{queued} submitted runs wait or run on this machine, the most that may: try later."
             )
-        run_id = new_run_id()
-        body = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
+        body = {"pipeline": pipeline, "reason": reason, "until": until, "arguments": dict(arguments)}
         store.record(f"runs/{run_id}/{SUBMITTED}", body | author(by))
         logs = store.local_folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -213,23 +281,33 @@ def submit(store: ArtifactStore, project: Path | None, submission: Submission, b
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | {USER: by, REASON: submission.reason},
+                env=os.environ | {USER: by, REASON: reason},
                 start_new_session=True,
             )
-        place = {"host": socket.gethostname(), "pid": process.pid, "started": start_time(process.pid)}
-        store.record(f"runs/{run_id}/{PROCESS}", place)
-        return run(store, run_id)
+        _record_process(store, run_id, process.pid)
+        return run_id
+
+
+def _record_process(store: ArtifactStore, run_id: str, pid: int) -> None:
+    place = {"host": socket.gethostname(), "pid": pid, "started": start_time(pid)}
+    store.record(f"runs/{run_id}/{PROCESS}", place)
 
 
 def main(run_id: str, project: str, address: str) -> int:
-    """Run what was submitted, once the run before it has ended; returns the exit code of `gatehouse run`."""
+    """Run what was submitted, once the run before it has ended; returns the exit code of `gatehouse run`.
+
+    A second process of the same run finds its end, and has nothing to do.
+    """
     from gatehouse.kfp.local_run import run_pipeline
     from gatehouse.tracking.projection import show_apart
 
     store = ArtifactStore.open(address)
     submitted = _record(store, run_id, SUBMITTED) or {}
+    _record_process(store, run_id, os.getpid())  # The process that started this one may have been killed.
     with open(store.local_folder / "server-runs.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if ended := _record(store, run_id, ENDED):
+            return int(ended["exit_code"] or 0)
         what = (Path(project), submitted["pipeline"], store, submitted["arguments"])
         outcome = run_pipeline(*what, watch=lambda _: None, until=submitted["until"], run_id=run_id)
     store.record(f"runs/{run_id}/{ENDED}", {"exit_code": outcome.exit_code, "failure": outcome.failure})

@@ -1,6 +1,8 @@
 """`gatehouse serve`: the registry over HTTP, and its tokens; `gatehouse predictor`: a model over HTTP."""
 
 import logging
+import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +11,7 @@ import typer
 from gatehouse.cli.output import JsonOption, StoreBesideProjectOption, StoreOption, show
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.place import open_store, project_folder, store_address
-from gatehouse.server.access import SCOPES, Access, Rate, Scope, create_token, revoke_token, tokens_of
+from gatehouse.server.access import SCOPES, Access, Rate, Scope, ServiceAccounts, create_token, revoke_token, tokens_of
 
 app = typer.Typer()
 token = typer.Typer(no_args_is_help=True, help="Tokens of callers: create, list, revoke.")
@@ -27,18 +29,47 @@ def serve(
     host: HostOption = "127.0.0.1",
     port: PortOption = 8080,
     rate: RateOption = 50,
+    platform: Annotated[
+        Path | None, typer.Option(help="Profile of the platform that runs are submitted to; without it, they run here.")
+    ] = None,
+    kubernetes_tokens: Annotated[
+        list[str], typer.Option(help="Also take tokens of a service account: NAMESPACE:NAME=SCOPE[,SCOPE]; repeatable.")
+    ] = [],  # noqa: B006 - Typer copies it
 ) -> None:
     """Serve the registry of a store, and runs of a project, until SIGINT or SIGTERM."""
     if context.invoked_subcommand:
         return
+    from gatehouse.project.platforms import load_platform
     from gatehouse.project.project import load_project
     from gatehouse.server.app import create_app
     from gatehouse.tracking.mlflow_client import load_mlflow
 
     folder = project_folder(project).resolve() if project else None
-    opened = open_store(store_address(store, folder))
+    if platform and not folder:
+        raise ConfigurationError("--platform: expected --project too, whose runs are submitted there, found none.")
+    profile = load_platform(platform) if platform else None
+    opened = open_store(store or profile.store if profile else store_address(store, folder))
     load_mlflow()  # Now, while there is one thread: a promotion writes to it.
-    _serve(create_app(opened, load_project(folder) if folder else None, _rate(rate)), host, port)
+    project_file = load_project(folder) if folder else None
+    accounts = _accounts(kubernetes_tokens) if kubernetes_tokens else None
+    _serve(create_app(opened, project_file, _rate(rate), platform and platform.resolve(), accounts), host, port)
+
+
+def _accounts(texts: list[str]) -> ServiceAccounts:
+    """The service accounts that may call, and the API of the cluster that knows their tokens."""
+    from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
+
+    scopes: dict[str, tuple[Scope, ...]] = {}
+    for text in texts:
+        form = re.fullmatch(r"(?P<account>[a-z0-9-]+:[a-z0-9.-]+)=(?P<scopes>[a-z]+(,[a-z]+)*)", text)
+        named = form["scopes"].split(",") if form else []
+        if not form or not set(named) <= set(SCOPES):
+            raise ConfigurationError(
+                f"--kubernetes-tokens: expected NAMESPACE:NAME=SCOPE[,SCOPE] of {', '.join(SCOPES)}, found {text!r}."
+            )
+        scopes[form["account"]] = tuple(scope for scope in SCOPES if scope in named)
+    api = KubernetesApi(ApiTimeouts(request=5, retry=10))
+    return ServiceAccounts(scopes, partial(api.create, "/apis/authentication.k8s.io/v1/tokenreviews"))
 
 
 def _rate(per_second: float) -> Rate:

@@ -60,7 +60,7 @@ class Outcome:
 
     `state` is `stopped` after a signal or by a user, `unknown` for a state of KFP unknown here. `stage` failed first,
     with the class of its error and its message, without secrets. `seconds` runs from the first stage's beginning
-    to the last event. `last` is when a task last began or ended: a later end with a later time means another try.
+    to the last event, and `ended` is when KFP says that it ended, 0 where nobody asked. `last` is when a task last began or ended: a later end with a later time means another try.
     `decision` is that of `register` on the candidate, empty for none.
     """
 
@@ -74,6 +74,7 @@ class Outcome:
     last: float = 0.0
     decision: str = ""
     verdicts: tuple[Verdict, ...] = ()
+    ended: float = 0.0
 
     @property
     def tone(self) -> Tone:
@@ -187,17 +188,14 @@ def results_of(ordered: Iterable[Event]) -> dict[str, dict[str, Any]]:
     return {event.stage: event.body["result"] for event in ordered if event.body.get("result")}
 
 
-def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, ended: float = 0.0, **about: str) -> bool:
-    """Record how a run ended, and which process found that; False if nothing happened since the recorded end.
-
-    `ended` is in seconds since 1970; by default now.
-    """
+def record_end(store: ArtifactStore, run: str, outcome: Outcome, by: str, **about: str) -> bool:
+    """Record how a run ended, and which process found that; False if nothing happened since the recorded end."""
     recorded = end_of(store, run)
     if recorded is not None and outcome.last <= float(recorded.get("last", 0.0)):
         return False
     body = {"state": outcome.state, "stage": outcome.stage, "error": outcome.error, "message": outcome.message}
     times = {"began": outcome.began, "seconds": round(outcome.seconds, 3), "last": outcome.last}
-    times |= {"ended": ended or time.time()}
+    times |= {"ended": outcome.ended or time.time()}
     number = int(recorded["number"]) + 1 if recorded else 1
     return store.record(f"runs/{run}/{end_name(number)}", about | body | times | {"recorded": time.time(), "by": by})
 

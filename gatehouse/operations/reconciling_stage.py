@@ -7,7 +7,7 @@ run has succeeded within the allowed hours since it was due.
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -120,10 +120,10 @@ def reconcile(request: ReconcileRequest, store: ArtifactStore) -> ReconcileResul
         for schedule in late:
             _announce_late(store, request.project, schedule, request.owners)
         # Who recorded an end may have been killed before it announced it.
-        since, known = time.time() - 86_400 * outbox.days, {key.rpartition("_")[2] for key in outbox.announced()}
+        since, announced = time.time() - 86_400 * outbox.days, {key.rpartition("_")[2] for key in outbox.announced()}
         recent = (row for row in rows if row.project == request.project and not row.stage)
-        ended = [row for row in recent if row.began + row.seconds >= since]
-        missed = [row.run for row in ended if f"{id_of(f'end/{row.run}/{row.end}')}.json" not in known]
+        recent = (row for row in recent if row.began + row.seconds >= since)
+        missed = [row.run for row in recent if f"{id_of(f'end/{row.run}/{row.end}')}.json" not in announced]
         for run_id in {*unreported, *missed}:
             announce_end(store, run_id, request.owners)
         announce_ledger(store, request.project, request.model_name, outbox.days)
@@ -216,7 +216,7 @@ def _report(store: ArtifactStore, ended: Unreported, request: ReconcileRequest) 
 
     about = {"project": request.project, "pipeline": ended.pipeline or "a pipeline"}
     outcome = (run_outcome if ended.state == KILLED else outcome_in_kfp)(store, ended.run, ended.state)
-    if not record_end(store, ended.run, outcome, "reconcile", ended.ended, **about):
+    if not record_end(store, ended.run, replace(outcome, ended=ended.ended), "reconcile", **about):
         return False
     close_run(store, ended.run, killed=was_stopped(store, ended.run))
     return True

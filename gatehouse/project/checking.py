@@ -4,6 +4,8 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from gatehouse.configuration.schedule import Schedule
+from gatehouse.configuration.trigger import Trigger
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.data.validation.contract import Contract
 from gatehouse.features.definitions.repository import Repository, in_repository, source_problems, without_history
@@ -31,14 +33,15 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
         return parts.project()
     if contract is not None:
         parts.add(file.contract, [*_contract_problems(file, contract)] or _unrunnable_rules(file, contract))
-    ordered = {f"schedules.{name}": (name, schedule) for name, schedule in file.schedules.items()}
-    ordered |= {f"triggers.{name}": (name, trigger) for name, trigger in file.triggers.items()}
-    for key, (name, run) in ordered.items():
+    ordered: list[tuple[str, str, Schedule | Trigger]] = []
+    ordered += [(f"schedules.{name}", name, schedule) for name, schedule in file.schedules.items()]
+    ordered += [(f"triggers.{name}", name, trigger) for name, trigger in file.triggers.items()]
+    for place, name, run in ordered:
         pipeline = run.pipeline or name
-        parts.add(PROJECT_FILE, _unknown((key, "pipeline"), pipeline, NAMES, "a pipeline"))
+        parts.add(PROJECT_FILE, _unknown((place, "pipeline"), pipeline, NAMES, "a pipeline"))
         if pipeline in NAMES:
             problems = problems_of(parameters(pipeline), run.parameters)
-            parts.add(PROJECT_FILE, (f"{key}.parameters.{problem}" for problem in problems))
+            parts.add(PROJECT_FILE, (f"{place}.parameters.{problem}" for problem in problems))
     if repository is None:
         return parts.project()
     repo = os.path.relpath(repository.folder, parts.folder)

@@ -7,6 +7,7 @@ all of them. A slow hash, which passwords need because people choose them, would
 import hashlib
 import hmac
 import math
+import os
 import re
 import secrets
 import threading
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.operations.notice import signature
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError, logger
 from gatehouse.store.records import author, read_records
@@ -115,6 +117,13 @@ def _hash(secret: str) -> str:
 
 
 AUDIT = "server/audit"
+AUDIENCE = "gatehouse"
+"""The audience for which a pod's token has to be: one for another service is not taken."""
+SECRET = "GATEHOUSE_TRIGGERS_SECRET"
+WEBHOOK = Token(id="webhook", name="webhook", scopes=("run",), sha256="", until="", by="", at="")
+"""Who sends events with a signature in place of a token."""
+_OLDEST_SIGNATURE = 300
+_JWT = re.compile(r"eyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]{8,4000}")
 _bearer = HTTPBearer(auto_error=False, description="A token of `gatehouse serve token create`.")
 
 
@@ -136,11 +145,50 @@ class Rate:
             return 0.0 if left >= 1 else (1 - left) / self._per_second
 
 
-class Access:
-    """The server's view of the store's tokens."""
+class ServiceAccounts:
+    """Callers in a cluster, by the tokens of their pods for the audience `gatehouse`, which Kubernetes reviews.
 
-    def __init__(self, store: ArtifactStore, rate: Rate) -> None:
-        self._store, self._rate = store, rate
+    A review holds for a minute. `scopes` are by `NAMESPACE:NAME`; `review` sends a TokenReview and gives the answer.
+    """
+
+    def __init__(
+        self, scopes: Mapping[str, tuple[Scope, ...]], review: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
+        self._scopes, self._review = scopes, review
+        self._reviewed: dict[str, tuple[float, str]] = {}
+        self._rate = Rate(10, 20)
+
+    def token_of(self, secret: str) -> Token | None:
+        """The token of a service account that has scopes, or None.
+
+        Raises ProblemError: 429 for too many unknown tokens; ClusterError if Kubernetes does not answer.
+        """
+        if not _JWT.fullmatch(secret):
+            return None
+        digest = _hash(secret)
+        until, account = self._reviewed.get(digest, (0.0, ""))
+        if time.monotonic() > until:
+            if wait := math.ceil(self._rate.wait("")):
+                raise ProblemError(429, f"Too many unknown tokens: try again in {wait} s.", {"Retry-After": str(wait)})
+            spec = {"token": secret, "audiences": [AUDIENCE]}
+            kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
+            status = self._review(kind | {"spec": spec}).get("status", {})
+            valid = status.get("authenticated") and AUDIENCE in status.get("audiences", ())
+            account = str(status.get("user", {}).get("username", "")) if valid else ""
+            if len(self._reviewed) > 1000:
+                self._reviewed.clear()
+            self._reviewed[digest] = (time.monotonic() + 60, account)
+        scopes = self._scopes.get(account.removeprefix("system:serviceaccount:"), ())
+        now = datetime.now(UTC).strftime(_FORMAT)
+        named = {"id": _hash(account)[:8], "name": account, "sha256": digest, "until": now, "by": account, "at": now}
+        return Token(**named, scopes=scopes) if scopes else None
+
+
+class Access:
+    """The server's view of the store's tokens, and of those of service accounts."""
+
+    def __init__(self, store: ArtifactStore, rate: Rate, accounts: ServiceAccounts | None = None) -> None:
+        self._store, self._rate, self._accounts = store, rate, accounts
         self.tokens = ReadCache(lambda _: tokens_of(store))
 
     def admit(self, request: Request, secret: str, scope: Scope) -> Token:
@@ -152,6 +200,23 @@ class Access:
         if token is None:
             presented = "one that is unknown, revoked or expired" if secret else "none"
             raise ProblemError(401, f"Expected a token, found {presented}.", {"WWW-Authenticate": "Bearer"})
+        return self._admit(request, token, scope)
+
+    def admit_signed(self, request: Request, body: bytes) -> Token:
+        """The sender of a body that is signed with `GATEHOUSE_TRIGGERS_SECRET`, by Standard Webhooks; it may run.
+
+        Raises ProblemError: 401 for another signature, or one that is older than five minutes; 429 as `admit`.
+        """
+        names = ("webhook-id", "webhook-timestamp", "webhook-signature")
+        key, moment, signatures = (request.headers.get(name, "") for name in names)
+        secret = os.environ.get(SECRET, "")
+        fresh = secret and moment.isdecimal() and abs(time.time() - int(moment)) <= _OLDEST_SIGNATURE
+        expected = signature(secret, key, body, float(moment))[names[2]] if fresh else ""
+        if not fresh or not any(hmac.compare_digest(expected, text) for text in signatures.split()):
+            raise ProblemError(401, "Expected a token, or a signature of the last five minutes, found another.")
+        return self._admit(request, WEBHOOK, "run")
+
+    def _admit(self, request: Request, token: Token, scope: Scope) -> Token:
         if wait := math.ceil(self._rate.wait(token.id)):
             message = f"Too many calls with this token: try again in {wait} s."
             raise ProblemError(429, message, {"Retry-After": str(wait)})
@@ -174,7 +239,8 @@ class Access:
 
     def token_of(self, secret: str) -> Token | None:
         """The token of a secret, or None if it is not valid."""
-        return token_given(self.tokens.get("").value, secret, datetime.now(UTC)) if secret else None
+        token = token_given(self.tokens.get("").value, secret, datetime.now(UTC)) if secret else None
+        return token or (self._accounts.token_of(secret) if self._accounts else None)
 
     async def tell_outcome(self, request: Request, status: int) -> None:
         """Record the answer beside each record of a call; the call has ended, so an error here does not affect it."""
@@ -198,6 +264,24 @@ def caller(scope: Scope) -> Callable[..., Token]:
     return admitted
 
 
+async def _read_body(request: Request) -> bytes:
+    return await request.body()
+
+
+Body = Annotated[bytes, Depends(_read_body)]
+
+
+def _sender(
+    request: Request, body: Body, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)] = None
+) -> Token:
+    access: Access = request.app.state.access
+    if not credentials and "webhook-signature" in request.headers:
+        return access.admit_signed(request, body)
+    return access.admit(request, credentials.credentials if credentials else "", "run")
+
+
+Sender = Annotated[Token, Depends(_sender)]
+"""The caller of a route for events: with a token that may run, or with a signature."""
 Reader = Annotated[Token, Depends(caller("read"))]
 Runner = Annotated[Token, Depends(caller("run"))]
 Promoter = Annotated[Token, Depends(caller("promote"))]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Literal
 
 from fastapi import FastAPI
@@ -11,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from gatehouse.errors import GatehouseError
 from gatehouse.project.project import Project
 from gatehouse.server import pages, problems, routes
-from gatehouse.server.access import Access, Rate
+from gatehouse.server.access import Access, Rate, ServiceAccounts
 from gatehouse.server.problems import answers, guard
 from gatehouse.server.routes import Server
 from gatehouse.store.store import ArtifactStore
@@ -25,13 +26,20 @@ class Health(BaseModel):
     status: Literal["live", "ready"]
 
 
-def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate | None = None) -> FastAPI:
+def create_app(
+    store: ArtifactStore,
+    project: Project | None = None,
+    rate: Rate | None = None,
+    profile: Path | None = None,
+    accounts: ServiceAccounts | None = None,
+) -> FastAPI:
     """Create the server of a store.
 
-    Runs of `project` may be submitted, and its policy applies to candidates. Each token has 50 calls a second, and 100
-    at once, unless `rate` says otherwise.
+    Runs of `project` may be submitted, on the platform of `profile` or else on this machine, and its policy applies to
+    candidates. Each token has 50 calls a second, and 100 at once, unless `rate` says otherwise. `accounts` are callers
+    with tokens of Kubernetes.
     """
-    server, access = Server(store, project), Access(store, rate or Rate(50, 100))
+    server, access = Server(store, project, profile), Access(store, rate or Rate(50, 100), accounts)
 
     def read_ahead() -> None:
         """Read tokens and aliases before the first call; `/health/ready` reports a store that does not answer."""
@@ -44,6 +52,7 @@ def create_app(store: ArtifactStore, project: Project | None = None, rate: Rate 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await run_in_threadpool(read_ahead)
+        server.start()
         yield
         server.close()
         access.tokens.close()

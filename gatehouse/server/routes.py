@@ -1,15 +1,18 @@
 """The routes for programs: the functions that the command line calls too, and runs of the server's project."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path as FilePath
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
-from gatehouse.api import data, models, pipelines, runs, tuning
-from gatehouse.errors import GatehouseError
+from gatehouse.api import data, events, models, pipelines, runs, tuning
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.kfp_api.client import KfpApi
+from gatehouse.project.platforms import load_platform
 from gatehouse.project.project import Project
 from gatehouse.registry.approval import ApproveResult
 from gatehouse.registry.explanation import (
@@ -22,13 +25,15 @@ from gatehouse.registry.explanation import (
 from gatehouse.registry.ledger import ALIASES, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.stage import PromoteResult, RegisterResult
-from gatehouse.server.access import Promoter, Reader, Runner, Token
+from gatehouse.server.access import Body, Promoter, Reader, Runner, Sender, Token
+from gatehouse.server.background import Background
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import answers
 from gatehouse.store.store import ArtifactStore
 
 MODEL = r"^[a-z][a-z0-9-]{0,63}$"
 VERSION = r"^[a-z][a-z0-9-]{0,63}(:[0-9]{1,9}|@[a-z]{1,20})$"
+EVENT = {"schema": {"type": "object"}}
 READS = answers(401, 403, 404, 422, 429, 500, 503)
 CHANGES = answers(400, 401, 403, 404, 409, 413, 422, 429, 500, 503)
 Name = Annotated[str, Path(pattern=MODEL, description="Name of a model.")]
@@ -100,10 +105,14 @@ class Registration(BaseModel):
 
 
 class Server:
-    """The shared state of a server's routes: its store, its project, and recently resolved versions."""
+    """The shared state of a server's routes: its store, its project and its platform, and recently resolved versions.
 
-    def __init__(self, store: ArtifactStore, project: Project | None) -> None:
-        self.store, self.project = store, project
+    `profile` is the file of the platform; None for runs on this machine.
+    """
+
+    def __init__(self, store: ArtifactStore, project: Project | None, profile: FilePath | None = None) -> None:
+        self.store, self.project, self.profile = store, project, profile
+        self.background = Background(store, project, profile) if project else None
         self._versions = ReadCache(self._resolve)
 
     def _resolve(self, text: str) -> Resolved:
@@ -127,6 +136,8 @@ class Server:
     def changed(self, result: T) -> T:
         """Return the result of a change, and read versions again, so that the caller sees the change at once."""
         self._versions.forget()
+        if self.background:
+            self.background.tell()
         return result
 
     def sign(self, token: Token, name: str, action: str, body: Review) -> ApproveResult:
@@ -149,9 +160,23 @@ class Server:
             return False
         return True
 
+    def kfp(self) -> KfpApi | None:
+        """Kubeflow Pipelines on its platform; None without one."""
+        if not self.profile:
+            return None
+        platform = load_platform(self.profile)
+        return KfpApi.connect(platform.endpoint, platform.namespace)
+
+    def start(self) -> None:
+        """Start its own work."""
+        if self.background:
+            self.background.start()
+
     def close(self) -> None:
         """End its threads."""
         self._versions.close()
+        if self.background:
+            self.background.close()
 
 
 def _server(request: Request) -> Server:
@@ -267,13 +292,38 @@ def _act(request: Request, token: Token, name: str, action: str, body: Acting) -
 
 @router.post("/runs", responses=CHANGES, status_code=202, tags=["runs"])
 def submit_run(request: Request, response: Response, token: Runner, body: pipelines.Submission) -> pipelines.Run:
-    """Run a pipeline of the server's project on its machine; the answer's Location is where to follow it."""
-    server, access = _server(request), request.app.state.access
-    if body.pipeline == "promotion":  # It can change the champion.
-        access.require(request, token, "promote")
-    run = pipelines.submit(server.store, server.project.folder if server.project else None, body, token.name)
+    """Run a pipeline of the server's project, on its platform or here; the answer's Location is where to follow it."""
+    server = _server(request)
+    _require_runs(request, token, [body.pipeline])
+    folder = server.project.folder if server.project else None
+    run = pipelines.submit(server.store, folder, body, token.name, server.profile)
     response.headers["Location"] = f"/v1/runs/{run.id}"
     return run
+
+
+def _require_runs(request: Request, token: Token, names: Iterable[str]) -> None:
+    """Require what a token needs to run pipelines: that of promotions can change the champion."""
+    if "promotion" in names:
+        request.app.state.access.require(request, token, "promote")
+
+
+@router.post(
+    "/events",
+    responses=CHANGES,
+    status_code=202,
+    tags=["runs"],
+    openapi_extra={"requestBody": {"required": True, "content": dict.fromkeys(events.MEDIA_TYPES, EVENT)}},
+)
+def take_event(request: Request, token: Sender, body: Body) -> Sequence[events.Order]:
+    """Take a CloudEvent, or a notification of S3: the runs that the project's triggers order for it, each once."""
+    server = _server(request)
+    if server.project is None:
+        raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
+    event = events.read_event(request.headers, body)
+    triggers = events.matching(server.project, event)
+    _require_runs(request, token, [events.pipeline_of(*trigger) for trigger in triggers.items()])
+    orders = events.take(server.store, server.project, event, token.name)
+    return [events.submit(server.store, server.project.folder, server.profile, order) for order in orders]
 
 
 @router.get("/runs", responses=READS, tags=["runs"])
@@ -285,7 +335,7 @@ def list_runs(request: Request, token: Reader, most: Most = 50) -> Sequence[pipe
 @router.get("/runs/{run}", responses=READS, tags=["runs"])
 def follow_run(request: Request, token: Reader, run: RunId) -> pipelines.Run:
     """Say how far a run is, with its stages."""
-    return pipelines.run(_store(request), run)
+    return pipelines.run(_store(request), run, _server(request).kfp())
 
 
 @router.get("/tracked-runs", responses=READS, tags=["runs"])

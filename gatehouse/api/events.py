@@ -1,0 +1,229 @@
+"""Events that come in: which runs they order, by the project's triggers, and the submission of those runs, once each.
+
+An event is recorded when it first comes, under the digest of its source and id. It creates an order, or joins one whose
+time has not come. An order is `<store>/triggers/<project>/<trigger>/<day>/<n>.json`, n from 1 without gaps: it is
+decided with all orders of its day before it, and decided again if another process took its number. All is created
+once, and follows from these records, so a repeat after a kill at any step ends with the same run.
+"""
+
+import itertools
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from gatehouse.api.pipelines import start_here, start_on_kfp
+from gatehouse.configuration.trigger import Trigger
+from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.project.project import Project
+from gatehouse.store.canonical import digest_of
+from gatehouse.store.records import author, claim, read_record, read_records, remove_record
+from gatehouse.store.store import ArtifactStore
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPES = ("application/cloudevents+json", "application/json")
+_FOLDER = "triggers"
+_LAPSES = 600.0
+"""Seconds after which a process that submits an order counts as killed."""
+_OLDEST_DAYS = 7
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run that an event ordered.
+
+    Attributes:
+        name: Name of the run: its id on this machine, a part of its name on Kubeflow Pipelines.
+        event: Digest of the event that created it.
+        at, due: When that event came, and when the run starts; in seconds since 1970.
+        run: Id of the run; empty until it is submitted.
+    """
+
+    trigger: str
+    pipeline: str
+    name: str
+    event: str
+    at: float
+    due: float
+    parameters: dict[str, Any]
+    by: str
+    key: str
+    run: str = ""
+
+
+def read_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """The CloudEvent of a request, in structured or binary mode, or one for a notification of S3 or MinIO.
+
+    Raises ConfigurationError for anything else.
+    """
+    from cloudevents.core.bindings.http import HTTPMessage, from_http_event
+
+    try:
+        notification = json.loads(body) if "ce-id" not in headers else None
+        if isinstance(notification, dict) and "Records" in notification:
+            return _of_s3(notification)
+        event = from_http_event(HTTPMessage(dict(headers), body))
+        when = event.get_time()
+        attributes = event.get_attributes() | {"time": when.isoformat() if when else "", "data": event.get_data()}
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        why = " ".join(str(error).split())[:300]
+        raise ConfigurationError(
+            f"Expected a CloudEvent 1.0 in JSON or in headers ce-…, found another body: {why}"
+        ) from None
+    return {name: attributes.get(name) or "" for name in ("id", "source", "type", "subject", "time")} | {
+        "data": attributes["data"]
+    }
+
+
+def _of_s3(notification: Mapping[str, Any]) -> dict[str, Any]:
+    """The event of a notification, by the adapter for AWS S3 of CloudEvents 1.0; it has one record.
+
+    https://github.com/cloudevents/spec/blob/main/cloudevents/adapters/aws-s3.md
+    """
+    (record,) = notification["Records"]
+    answer = record["responseElements"]
+    return {
+        "id": f"{answer['x-amz-request-id']}.{answer.get('x-amz-id-2', '')}",
+        "source": f"{record['eventSource']}.{record.get('awsRegion', '')}.{record['s3']['bucket']['name']}",
+        "type": f"com.amazonaws.s3.{record['eventName'].removeprefix('s3:')}",
+        "subject": str(record["s3"]["object"]["key"]),
+        "time": str(record.get("eventTime", "")),
+        "data": record["s3"],
+    }
+
+
+def matching(project: Project, event: Mapping[str, Any]) -> dict[str, Trigger]:
+    """The triggers of a project that an event starts, by name."""
+    return {name: trigger for name, trigger in project.file.triggers.items() if trigger.matches(event)}
+
+
+def pipeline_of(name: str, trigger: Trigger) -> str:
+    """The pipeline that a trigger runs."""
+    return trigger.pipeline or name
+
+
+def take(store: ArtifactStore, project: Project, event: Mapping[str, Any], by: str) -> list[Order]:
+    """The orders that an event leads to: new ones, those that it joins, or those that it led to before.
+
+    Raises ConfigurationError if the event lacks a field that a parameter needs; then nothing is ordered.
+    """
+    filled = {name: (trigger, trigger.filled(event)) for name, trigger in matching(project, event).items()}
+    return [_take(store, project.name, name, *what, event, by) for name, what in filled.items()]
+
+
+def _take(
+    store: ArtifactStore,
+    project: str,
+    name: str,
+    trigger: Trigger,
+    parameters: dict[str, Any],
+    event: Mapping[str, Any],
+    by: str,
+) -> Order:
+    folder, digest = f"{_FOLDER}/{project}/{name}", digest_of([event["source"], event["id"]])
+    came, led = f"{folder}/events/{digest}.json", f"{folder}/events/{digest}.order.json"
+    about = {key: event[key] for key in ("id", "source", "type", "subject", "time")}
+    store.record(came, author(by) | {"event": about, "at": time.time()})
+    if known := read_record(store.objects, led):
+        return _read(store, str(known["order"]))
+    at = float((read_record(store.objects, came) or {})["at"])
+    order = _joined_or_created(store, f"{project}-{name[:24]}", folder, trigger, digest, at, parameters, by)
+    store.record(led, {"order": order.key})
+    return order
+
+
+def _joined_or_created(
+    store: ArtifactStore,
+    title: str,
+    folder: str,
+    trigger: Trigger,
+    digest: str,
+    at: float,
+    parameters: dict[str, Any],
+    by: str,
+) -> Order:
+    moment = datetime.fromtimestamp(at, UTC)
+    for days in itertools.count(-1):  # An order of yesterday may be due today; a day that is full leads to the next.
+        day = moment + timedelta(days=days)
+        while True:
+            orders = list(_orders(store, folder, day))
+            for order in orders:
+                if order.event == digest or (order.at <= at < order.due and order.parameters == parameters):
+                    return order
+            if days < 0 or len(orders) >= trigger.per_day:
+                break
+            start = at if not days else day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+            order = Order(
+                trigger=folder.rpartition("/")[2],
+                pipeline=pipeline_of(folder.rpartition("/")[2], trigger),
+                name=f"{title}-{digest_of([folder, digest])[:12]}",
+                event=digest,
+                at=at,
+                due=start + trigger.debounce.total_seconds(),
+                parameters=parameters,
+                by=by,
+                key=f"{folder}/{day:%Y-%m-%d}/{len(orders) + 1:06d}",
+            )
+            if store.record(f"{order.key}.json", asdict(order)):
+                return order
+    raise AssertionError("there is always another day")
+
+
+def _orders(store: ArtifactStore, folder: str, day: datetime) -> Iterator[Order]:
+    """The orders of a day, in order, each with its run."""
+    keys = list(store.objects.list(f"{folder}/{day:%Y-%m-%d}"))
+    records = read_records(store.objects, [key for key in keys if key.count(".") == 1 or ".submitted." in key])
+    for body in records.values():
+        if "key" in body:
+            yield replace(Order(**body), run=str(records.get(f"{body['key']}.submitted.json", {}).get("run", "")))
+
+
+def _read(store: ArtifactStore, key: str) -> Order:
+    body = read_record(store.objects, f"{key}.json") or {}
+    submitted = read_record(store.objects, f"{key}.submitted.json") or {}
+    return replace(Order(**body), run=str(submitted.get("run", "")))
+
+
+def submit(store: ArtifactStore, project: Path, profile: Path | None, order: Order) -> Order:
+    """Submit an order that is due, unless another process does or did so; the order with the id of its run.
+
+    Raises GatehouseError as `pipelines.submit` does; the order is then still there to be submitted.
+    """
+    if order.run or order.due > time.time():
+        return order
+    holds = f"{order.key}.submitting.json"
+    if claim(store.objects, holds, _LAPSES):
+        try:
+            if not _read(store, order.key).run:
+                what = (
+                    store,
+                    project,
+                    order.name,
+                    order.pipeline,
+                    order.parameters,
+                    order.by,
+                    f"event {order.trigger}",
+                )
+                run = start_on_kfp(profile, *what) if profile else start_here(*what)
+                store.record(f"{order.key}.submitted.json", author() | {"run": run})
+        finally:
+            remove_record(store.objects, holds)
+    return _read(store, order.key)
+
+
+def submit_due(store: ArtifactStore, project: Project, profile: Path | None, days: int = _OLDEST_DAYS) -> bool:
+    """Submit what is due of the last days; False if something failed, which the log says and the next call repeats."""
+    well, today = True, datetime.now(UTC)
+    for name, day in itertools.product(project.file.triggers, range(days, -1, -1)):
+        for order in _orders(store, f"{_FOLDER}/{project.name}/{name}", today - timedelta(days=day)):
+            try:
+                submit(store, project.folder, profile, order)
+            except GatehouseError as error:
+                well = False
+                logger.warning("The run %s of the trigger %s is not submitted yet: %s", order.name, name, error)
+    return well
