@@ -60,8 +60,9 @@ class Outcome:
 
     `state` is `stopped` after a signal or by a user, `unknown` for a state of KFP unknown here. `stage` failed first,
     with the class of its error and its message, without secrets. `seconds` runs from the first stage's beginning
-    to the last event, and `ended` is when KFP says that it ended, 0 where nobody asked. `last` is when a task last began or ended: a later end with a later time means another try.
-    `decision` is that of `register` on the candidate, empty for none.
+    to the last event. `last` is when a task last began or ended: a later end with a later time means another try.
+    `decision` is that of `register` on the candidate, empty for none. `ended` is when KFP says that it ended, 0 where
+    nobody asked.
     """
 
     state: State

@@ -18,6 +18,7 @@ class Hook:
 
     answers: list[tuple[int, dict[str, str]]]
     posts: list[tuple[dict[str, str], Any]] = field(default_factory=list)
+    raw: list[bytes] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     port: int = 0
 
@@ -40,7 +41,8 @@ def hooked(*answers: int | tuple[int, dict[str, str]]) -> Iterator[Hook]:
 
         def do_POST(self) -> None:
             hook.paths.append(self.path)
-            hook.posts.append((dict(self.headers), json.loads(self.sent())))
+            hook.raw.append(self.sent())
+            hook.posts.append((dict(self.headers), json.loads(hook.raw[-1])))
             status, headers = hook.answers[min(len(hook.posts), len(hook.answers)) - 1]
             if status == -1:
                 ended.wait(20)
