@@ -41,6 +41,7 @@ class Cluster:
         permissions: The right that each request needed.
         objects: What a GET finds besides jobs and pods, by path.
         granted: The rights that a review allows.
+        accounts: The user and the audiences of each token that a review knows.
         changes: Every change of a pod, as version and event of a watch.
         lacks: Fields of a job's spec that its CRD does not know, as that of an earlier release.
     """
@@ -63,6 +64,7 @@ class Cluster:
     objects: dict[str, Object] = field(default_factory=dict)
     granted: set[tuple[str, str, str]] = field(default_factory=set)
     reviews: list[Object] = field(default_factory=list)
+    accounts: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     changed: threading.Condition = field(default_factory=threading.Condition)
     changes: list[tuple[int, Object]] = field(default_factory=list)
@@ -302,6 +304,11 @@ class _Handler(Handler):
             self._status(404, "not found")
 
     def _post(self, path: str, query: dict[str, str], body: Any) -> None:
+        if path == "/apis/authentication.k8s.io/v1/tokenreviews":
+            name, audiences = self.cluster.accounts.get(body["spec"]["token"], ("", []))
+            shared = [audience for audience in body["spec"]["audiences"] if audience in audiences]
+            user = {"user": {"username": name}, "audiences": shared} if shared else {}
+            return self.answer(201, body | {"status": {"authenticated": bool(shared)} | user})
         if body["kind"].endswith("AccessReview") and path == f"/apis/{body['apiVersion']}/{body['kind'].lower()}s":
             return self._review(body)
         plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
