@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gatehouse.operations.announcing import announce_ledger, announce_results
 from gatehouse.operations.notice import Delivery, Form, When
-from gatehouse.operations.outbox import Outbox, delivery_of
+from gatehouse.operations.outbox import SENDING, Outbox, delivery_of
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, in_markdown, shortened
 from gatehouse.runtime.redaction import public_address, redacted
@@ -287,7 +287,8 @@ def announce_end(store: ArtifactStore, run: str, owners: Mapping[str, str]) -> s
     """
     end = end_of(store, run) or {}
     about = {"project": str(end["project"]), "pipeline": str(end["pipeline"])}
-    record = sorted((event for _, event in events(store, run)), key=_at)
+    # That a webhook was down is no part of how the run ended: what is told of it is always the same.
+    record = sorted((event for _, event in events(store, run) if event.stage != SENDING), key=_at)
     said = {name: end[name] for name in ("state", "stage", "error", "message")}
     outcome = replace(outcome_of(record), **said)
     where = f" in {outcome.stage}" if outcome.stage else ""

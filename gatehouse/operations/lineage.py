@@ -38,15 +38,15 @@ def send(store: ArtifactStore, run: str) -> Delivery:
     try:
         from openlineage.client import OpenLineageClient
     except ImportError:
-        return Delivery(False, 0, "needs the package openlineage-python: install gatehouse[lineage]")
+        return Delivery(False, 0, "of OpenLineage needs the package openlineage-python: install gatehouse[lineage]")
     try:
         client = OpenLineageClient()
         for event in lineage_of(store, run):
             client.emit(event)
         client.close()
     except Exception as error:  # Whichever transport it has raises its own.
-        return Delivery(False, 1, f"did not take the lineage of the run: {error_text(error)}")
-    return Delivery(True, 1, "took the lineage of the run")
+        return Delivery(False, 1, f"of OpenLineage did not take the lineage of the run: {error_text(error)}")
+    return Delivery(True, 1, "of OpenLineage took the lineage of the run")
 
 
 def lineage_of(store: ArtifactStore, run: str) -> "Iterator[RunEvent]":

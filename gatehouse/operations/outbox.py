@@ -30,6 +30,8 @@ PREFIX = "gatehouse."
 """What the types of our events begin with."""
 ALERTS, LINEAGE = "_alerts", "_lineage"
 """The webhook of the project's `alerts`, and the server of OpenLineage; no destination of a project has such a name."""
+SENDING = "notice:webhook"
+"""The name under which the record of a run has the warnings of its webhooks."""
 _LAPSES, _SECONDS = 600.0, 120.0
 """After how many seconds a claim has lapsed, and how long one pass sends."""
 _MISTAKEN = ("answered 400", "answered 413", "answered 415", "answered 422")
@@ -147,7 +149,7 @@ class Outbox:
             else:
                 message = f"The notice that {announcement['what']} was not posted: the webhook {delivery.why}"
                 logger.warning("%s.", message)
-                Attempt(self._store, "notice:webhook").note("warned", message=message, attempts=delivery.attempts)
+                Attempt(self._store, SENDING).note("warned", message=message, attempts=delivery.attempts)
         remove_record(objects, f"{mark}.claim")
         return delivery
 

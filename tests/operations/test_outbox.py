@@ -164,6 +164,15 @@ def test_what_a_webhook_missed_comes_with_the_next_run_or_by_reconcile_under_the
         assert "s3cr3t" not in _written(store)
 
 
+def test_the_warning_of_a_webhook_does_not_change_the_end_that_it_gets_later(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hooked(404, 200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        assert (end(store).posted, end(store).posted) == (False, True)
+        assert hook.bodies[0] == hook.bodies[1] and len(hook.bodies) == 2
+
+
 def test_an_event_that_a_webhook_does_not_take_holds_up_no_other(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
