@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gatehouse.api.pipelines import start_here, start_on_kfp
+from gatehouse.api.pipelines import start
 from gatehouse.configuration.trigger import Trigger
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.project.project import Project
@@ -30,7 +30,7 @@ MEDIA_TYPES = ("application/cloudevents+json", "application/json")
 _FOLDER = "triggers"
 _LAPSES = 600.0
 """Seconds after which a process that submits an order counts as killed."""
-_OLDEST_DAYS = 7
+OLDEST_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -100,74 +100,46 @@ def matching(project: Project, event: Mapping[str, Any]) -> dict[str, Trigger]:
     return {name: trigger for name, trigger in project.file.triggers.items() if trigger.matches(event)}
 
 
-def pipeline_of(name: str, trigger: Trigger) -> str:
-    """The pipeline that a trigger runs."""
-    return trigger.pipeline or name
-
-
 def take(store: ArtifactStore, project: Project, event: Mapping[str, Any], by: str) -> list[Order]:
     """The orders that an event leads to: new ones, those that it joins, or those that it led to before.
 
     Raises ConfigurationError if the event lacks a field that a parameter needs; then nothing is ordered.
     """
-    filled = {name: (trigger, trigger.filled(event)) for name, trigger in matching(project, event).items()}
-    return [_take(store, project.name, name, *what, event, by) for name, what in filled.items()]
+    triggers, digest = matching(project, event), digest_of([event["source"], event["id"]])
+    filled = {name: trigger.filled(event) for name, trigger in triggers.items()}
+    about = {name: event[name] for name in ("id", "source", "type", "subject", "time")}
+    orders = []
+    for name, trigger in triggers.items():
+        folder = f"{_FOLDER}/{project.name}/{name}"
+        came, led = f"{folder}/events/{digest}.json", f"{folder}/events/{digest}.order.json"
+        store.record(came, author(by) | {"event": about, "at": time.time()})
+        if known := read_record(store.objects, led):
+            orders.append(_read(store, str(known["order"])))
+            continue
+        at = float((read_record(store.objects, came) or {})["at"])
+        run = f"{project.name}-{name[:24]}-{digest_of([folder, digest])[:12]}"
+        order = Order(name, trigger.pipeline or name, run, digest, at, at, filled[name], by, key="")
+        orders.append(_joined_or_created(store, folder, trigger, order))
+        store.record(led, {"order": orders[-1].key})
+    return orders
 
 
-def _take(
-    store: ArtifactStore,
-    project: str,
-    name: str,
-    trigger: Trigger,
-    parameters: dict[str, Any],
-    event: Mapping[str, Any],
-    by: str,
-) -> Order:
-    folder, digest = f"{_FOLDER}/{project}/{name}", digest_of([event["source"], event["id"]])
-    came, led = f"{folder}/events/{digest}.json", f"{folder}/events/{digest}.order.json"
-    about = {key: event[key] for key in ("id", "source", "type", "subject", "time")}
-    store.record(came, author(by) | {"event": about, "at": time.time()})
-    if known := read_record(store.objects, led):
-        return _read(store, str(known["order"]))
-    at = float((read_record(store.objects, came) or {})["at"])
-    order = _joined_or_created(store, f"{project}-{name[:24]}", folder, trigger, digest, at, parameters, by)
-    store.record(led, {"order": order.key})
-    return order
-
-
-def _joined_or_created(
-    store: ArtifactStore,
-    title: str,
-    folder: str,
-    trigger: Trigger,
-    digest: str,
-    at: float,
-    parameters: dict[str, Any],
-    by: str,
-) -> Order:
-    moment = datetime.fromtimestamp(at, UTC)
+def _joined_or_created(store: ArtifactStore, folder: str, trigger: Trigger, new: Order) -> Order:
+    moment = datetime.fromtimestamp(new.at, UTC)
     for days in itertools.count(-1):  # An order of yesterday may be due today; a day that is full leads to the next.
         day = moment + timedelta(days=days)
         while True:
             orders = list(_orders(store, folder, day))
             for order in orders:
-                if order.event == digest or (order.at <= at < order.due and order.parameters == parameters):
+                joins = order.at <= new.at < order.due and order.parameters == new.parameters
+                if joins or order.event == new.event:
                     return order
             if days < 0 or len(orders) >= trigger.per_day:
                 break
-            start = at if not days else day.replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
-            order = Order(
-                trigger=folder.rpartition("/")[2],
-                pipeline=pipeline_of(folder.rpartition("/")[2], trigger),
-                name=f"{title}-{digest_of([folder, digest])[:12]}",
-                event=digest,
-                at=at,
-                due=start + trigger.debounce.total_seconds(),
-                parameters=parameters,
-                by=by,
-                key=f"{folder}/{day:%Y-%m-%d}/{len(orders) + 1:06d}",
-            )
-            if store.record(f"{order.key}.json", asdict(order)):
+            start = day if not days else day.replace(hour=0, minute=0, second=0, microsecond=0)
+            due, key = (start + trigger.debounce).timestamp(), f"{folder}/{day:%Y-%m-%d}/{len(orders) + 1:06d}"
+            order = replace(new, due=due, key=key)
+            if store.record(f"{key}.json", asdict(order)):
                 return order
     raise AssertionError("there is always another day")
 
@@ -194,27 +166,19 @@ def submit(store: ArtifactStore, project: Path, profile: Path | None, order: Ord
     """
     if order.run or order.due > time.time():
         return order
-    holds = f"{order.key}.submitting.json"
-    if claim(store.objects, holds, _LAPSES):
+    held = f"{order.key}.submitting.json"
+    if claim(store.objects, held, _LAPSES):
         try:
             if not _read(store, order.key).run:
-                what = (
-                    store,
-                    project,
-                    order.name,
-                    order.pipeline,
-                    order.parameters,
-                    order.by,
-                    f"event {order.trigger}",
-                )
-                run = start_on_kfp(profile, *what) if profile else start_here(*what)
+                what = {"pipeline": order.pipeline, "arguments": order.parameters, "until": ""}
+                run = start(store, project, profile, order.name, what | {"reason": f"event {order.trigger}"}, order.by)
                 store.record(f"{order.key}.submitted.json", author() | {"run": run})
         finally:
-            remove_record(store.objects, holds)
+            remove_record(store.objects, held)
     return _read(store, order.key)
 
 
-def submit_due(store: ArtifactStore, project: Project, profile: Path | None, days: int = _OLDEST_DAYS) -> bool:
+def submit_due(store: ArtifactStore, project: Project, profile: Path | None, days: int = OLDEST_DAYS) -> bool:
     """Submit what is due of the last days; False if something failed, which the log says and the next call repeats."""
     well, today = True, datetime.now(UTC)
     for name, day in itertools.product(project.file.triggers, range(days, -1, -1)):

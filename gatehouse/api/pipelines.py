@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,13 +99,9 @@ def run(store: ArtifactStore, run_id: str, kfp: "KfpApi | None" = None) -> Run:
     recorded, end = recorded_run(store, run_id), end_of(store, run_id) or {}
     submitted, ended = _record(store, run_id, SUBMITTED) or {}, _record(store, run_id, ENDED)
     outcome, failure = outcome_of(recorded.events), (ended or {}).get("failure") or {}
-    begins = False
-    if submitted.get("kfp") and kfp and not end:
-        there = kfp.run(run_id)
-        begins = there.state == "RUNNING"
-        if there.ended:
-            told = outcome_in_kfp(store, run_id, there.state)
-            end = {"state": told.state, "stage": told.stage, "error": told.error, "message": told.message}
+    there = kfp.run(run_id) if submitted.get("kfp") and kfp and not end else None
+    if there and there.ended:
+        end = vars(outcome_in_kfp(store, run_id, there.state))
     if submitted and not ended and not end and not submitted.get("kfp") and _is_gone(store, run_id, submitted):
         message = "The process of the run is gone; submit it again, and it goes on."
         ended = _record(store, run_id, ENDED)  # It may have ended meanwhile.
@@ -114,7 +109,7 @@ def run(store: ArtifactStore, run_id: str, kfp: "KfpApi | None" = None) -> Run:
     if end or failure or ended:
         state = end.get("state") or ("failed" if failure or (ended or {}).get("exit_code") else "succeeded")
     elif recorded.plan or submitted or outcome.error == "KilledError":
-        state = "running" if begins or recorded.events or recorded.plan else "pending"
+        state = "running" if recorded.events or recorded.plan or (there and there.state == "RUNNING") else "pending"
     else:
         state = "unknown" if outcome.state == "succeeded" else outcome.state
     stages = []
@@ -213,79 +208,59 @@ def submit(
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
     if profile and submission.until:
         raise ConfigurationError("until: expected none on Kubeflow Pipelines, which runs whole pipelines.")
-    start = partial(start_on_kfp, profile) if profile else start_here
-    name = secrets.token_hex(6) if profile else new_run_id()
-    what = (submission.pipeline, submission.arguments, by, submission.reason)
-    return run(store, start(store, project, name, *what, until=submission.until))
+    what = submission.model_dump(include={"pipeline", "reason", "until"}) | {"arguments": submission.arguments}
+    return run(store, start(store, project, profile, secrets.token_hex(6) if profile else new_run_id(), what, by))
 
 
-def start_on_kfp(
-    profile: Path,
-    store: ArtifactStore,
-    project: Path,
-    name: str,
-    pipeline: str,
-    arguments: Mapping[str, Any],
-    by: str,
-    reason: str = "",
-    until: str = "",
+def start(
+    store: ArtifactStore, project: Path, profile: Path | None, name: str, what: Mapping[str, Any], by: str
 ) -> str:
-    """Submit a run to Kubeflow Pipelines, and return its id there; a run with `name` in its name is taken as it is."""
-    from gatehouse.api.schedules import Cluster
+    """Start a run, unless that was done before, and return its id: `name`, or on KFP that of the run with this name.
 
+    `what` has `pipeline`, `arguments`, `reason` and `until`. Raises TooManyRunsError if too many runs here have not
+    ended.
+    """
     with _submitting:  # KFP builds a pipeline in a variable of its module.
+        if profile is None:
+            return _start_here(store, project, name, what, by)
+        from gatehouse.api.schedules import Cluster
+
         cluster = Cluster.of(project, profile)
         with cluster.alone(f"run {name}") as turn:
             submitted = next(cluster.api.runs(containing=name), None)
             if submitted is None:
-                submission = cluster.submission(cluster.compiled([pipeline])[pipeline], arguments, word=name)
+                upload = cluster.compiled([what["pipeline"]])[what["pipeline"]]
+                submission = cluster.submission(upload, what["arguments"], word=name)
                 cluster.require_runs(submission.parameters)
                 cluster.publish()
                 submitted = submission.send(cluster.api, turn.require)
-    body = {"pipeline": pipeline, "reason": reason, "until": until, "arguments": dict(arguments), "kfp": True}
-    store.record(f"runs/{submitted.id}/{SUBMITTED}", body | author(by))
-    return submitted.id
+        store.record(f"runs/{submitted.id}/{SUBMITTED}", {**what, "kfp": True} | author(by))
+        return submitted.id
 
 
-def start_here(
-    store: ArtifactStore,
-    project: Path,
-    run_id: str,
-    pipeline: str,
-    arguments: Mapping[str, Any],
-    by: str,
-    reason: str = "",
-    until: str = "",
-) -> str:
-    """Start a run in a separate process, unless that was done before. Runs on one machine wait for each other.
-
-    Returns its id. Raises TooManyRunsError if too many runs here have not ended.
-    """
-    with _submitting:
-        if _record(store, run_id, PROCESS):
-            return run_id
-        recorded = recorded_runs(store).items()
-        pending = [run_id for run_id, names in recorded if PROCESS in names and ENDED not in names]
-        queued = sum(_lives_here(_record(store, run_id, PROCESS) or {"host": ""}) for run_id in pending)
-        if queued >= MOST_QUEUED:
-            raise TooManyRunsError(
-                f"{queued} submitted runs wait or run on this machine, the most that may: try later."
-            )
-        body = {"pipeline": pipeline, "reason": reason, "until": until, "arguments": dict(arguments)}
-        store.record(f"runs/{run_id}/{SUBMITTED}", body | author(by))
-        logs = store.local_folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        with open(logs / f"{run_id}.server.log", "wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "gatehouse.api.pipelines", run_id, str(project), store.address],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {USER: by, REASON: reason},
-                start_new_session=True,
-            )
-        _record_process(store, run_id, process.pid)
+def _start_here(store: ArtifactStore, project: Path, run_id: str, what: Mapping[str, Any], by: str) -> str:
+    """Start a separate process. Runs on one machine wait for each other."""
+    if _record(store, run_id, PROCESS):
         return run_id
+    recorded = recorded_runs(store).items()
+    pending = [run_id for run_id, names in recorded if PROCESS in names and ENDED not in names]
+    queued = sum(_lives_here(_record(store, run_id, PROCESS) or {"host": ""}) for run_id in pending)
+    if queued >= MOST_QUEUED:
+        raise TooManyRunsError(f"{queued} submitted runs wait or run on this machine, the most that may: try later.")
+    store.record(f"runs/{run_id}/{SUBMITTED}", {**what} | author(by))
+    logs = store.local_folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    with open(logs / f"{run_id}.server.log", "wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gatehouse.api.pipelines", run_id, str(project), store.address],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | {USER: by, REASON: what["reason"]},
+            start_new_session=True,
+        )
+    _record_process(store, run_id, process.pid)
+    return run_id
 
 
 def _record_process(store: ArtifactStore, run_id: str, pid: int) -> None:

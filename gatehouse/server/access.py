@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
@@ -148,40 +149,26 @@ class Rate:
 class ServiceAccounts:
     """Callers in a cluster, by the tokens of their pods for the audience `gatehouse`, which Kubernetes reviews.
 
-    A review holds for a minute. `scopes` are by `NAMESPACE:NAME`; `review` sends a TokenReview and gives the answer.
+    A review holds for at most a minute. `scopes` are by `NAMESPACE:NAME`; `review` sends a TokenReview and gives the
+    answer, or raises ClusterError.
     """
 
-    def __init__(
-        self, scopes: Mapping[str, tuple[Scope, ...]], review: Callable[[dict[str, Any]], dict[str, Any]]
-    ) -> None:
+    def __init__(self, scopes: Mapping[str, tuple[Scope, ...]], review: Callable[[Any], dict[str, Any]]) -> None:
         self._scopes, self._review = scopes, review
-        self._reviewed: dict[str, tuple[float, str]] = {}
-        self._rate = Rate(10, 20)
+        self._reviewed = lru_cache(1000)(self._account)
 
     def token_of(self, secret: str) -> Token | None:
-        """The token of a service account that has scopes, or None.
-
-        Raises ProblemError: 429 for too many unknown tokens; ClusterError if Kubernetes does not answer.
-        """
-        if not _JWT.fullmatch(secret):
-            return None
-        digest = _hash(secret)
-        until, account = self._reviewed.get(digest, (0.0, ""))
-        if time.monotonic() > until:
-            if wait := math.ceil(self._rate.wait("")):
-                raise ProblemError(429, f"Too many unknown tokens: try again in {wait} s.", {"Retry-After": str(wait)})
-            spec = {"token": secret, "audiences": [AUDIENCE]}
-            kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
-            status = self._review(kind | {"spec": spec}).get("status", {})
-            valid = status.get("authenticated") and AUDIENCE in status.get("audiences", ())
-            account = str(status.get("user", {}).get("username", "")) if valid else ""
-            if len(self._reviewed) > 1000:
-                self._reviewed.clear()
-            self._reviewed[digest] = (time.monotonic() + 60, account)
+        """The token of a service account that has scopes, or None."""
+        account = self._reviewed(secret, time.monotonic() // 60) if _JWT.fullmatch(secret) else ""
         scopes = self._scopes.get(account.removeprefix("system:serviceaccount:"), ())
-        now = datetime.now(UTC).strftime(_FORMAT)
-        named = {"id": _hash(account)[:8], "name": account, "sha256": digest, "until": now, "by": account, "at": now}
-        return Token(**named, scopes=scopes) if scopes else None
+        number = _hash(account)[:8]
+        return Token(id=number, name=account, scopes=scopes, sha256="", until="", by="", at="") if scopes else None
+
+    def _account(self, secret: str, _minute: float) -> str:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
+        status = self._review(body | {"spec": {"token": secret, "audiences": [AUDIENCE]}}).get("status", {})
+        valid = status.get("authenticated") and AUDIENCE in status.get("audiences", ())
+        return str(status.get("user", {}).get("username", "")) if valid else ""
 
 
 class Access:

@@ -16,43 +16,28 @@ _PAUSE, _PAUSE_AFTER_FAILURE = 5.0, 60.0
 """Seconds between two looks at the orders."""
 
 
-class Background:
-    """A thread that works for one project, until it is closed."""
+class Background(threading.Thread):
+    """Works for one project until `closed`, beginning with what an earlier server left; `changed` sends at once."""
 
     def __init__(self, store: ArtifactStore, project: Project, profile: Path | None) -> None:
+        super().__init__(name="background", daemon=True)
         self._store, self._project, self._profile = store, project, profile
-        self._woken, self._changed, self._closed = threading.Event(), True, False
-        self._thread = threading.Thread(target=self._work, name="background", daemon=True)
+        self.changed, self.closed = threading.Event(), threading.Event()
 
-    def start(self) -> None:
-        """Begin to work, with what an earlier server left."""
-        self._thread.start()
-
-    def tell(self) -> None:
-        """Send what the ledger has by now."""
-        self._changed = True
-        self._woken.set()
-
-    def close(self) -> None:
-        """End; what is being submitted or sent is finished first, or by another server."""
-        self._closed = True
-        self._woken.set()
-
-    def _work(self) -> None:
-        days: tuple[int, ...] = ()
-        while not self._closed:
-            well = True
+    def run(self) -> None:
+        """Look at the orders, and send what was announced, until a server closes."""
+        days, well = events.OLDEST_DAYS, True
+        while not self.closed.is_set():
             try:
-                well = events.submit_due(self._store, self._project, self._profile, *days)
-                days = (1,) if well else ()
-                if self._changed:
-                    self._changed = False
+                well = events.submit_due(self._store, self._project, self._profile, days)
+                days = 1 if well else events.OLDEST_DAYS
+                if self.changed.is_set():
+                    self.changed.clear()
                     self._send()
             except Exception:
                 well = False
                 logger.exception("The background work failed, and is tried again.")
-            self._woken.wait(_PAUSE if well else _PAUSE_AFTER_FAILURE)
-            self._woken.clear()
+            self.changed.wait(_PAUSE if well else _PAUSE_AFTER_FAILURE)
 
     def _send(self) -> None:
         file = self._project.file
@@ -60,3 +45,8 @@ class Background:
         if outbox.destinations:
             announce_ledger(self._store, self._project.name, file.model, outbox.days)
             outbox.send()
+
+    def close(self) -> None:
+        """End; what is being submitted or sent is finished first, or by another server."""
+        self.closed.set()
+        self.changed.set()

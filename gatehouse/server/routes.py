@@ -137,7 +137,7 @@ class Server:
         """Return the result of a change, and read versions again, so that the caller sees the change at once."""
         self._versions.forget()
         if self.background:
-            self.background.tell()
+            self.background.changed.set()
         return result
 
     def sign(self, token: Token, name: str, action: str, body: Review) -> ApproveResult:
@@ -321,7 +321,7 @@ def take_event(request: Request, token: Sender, body: Body) -> Sequence[events.O
         raise ConfigurationError("This server runs no project: expected `gatehouse serve --project FOLDER`.")
     event = events.read_event(request.headers, body)
     triggers = events.matching(server.project, event)
-    _require_runs(request, token, [events.pipeline_of(*trigger) for trigger in triggers.items()])
+    _require_runs(request, token, [trigger.pipeline or name for name, trigger in triggers.items()])
     orders = events.take(server.store, server.project, event, token.name)
     return [events.submit(server.store, server.project.folder, server.profile, order) for order in orders]
 

@@ -365,7 +365,8 @@ def test_killed_at_any_step_a_repeat_submits_one_run_to_kfp(
 def test_the_state_of_a_run_on_kfp_follows_kfp_until_its_end_is_recorded(
     store: ArtifactStore, project: Path, on_kfp: Callable[[ArtifactStore], Path], kfp_server: KfpServer
 ) -> None:
-    name = pipelines.start_on_kfp(on_kfp(store), store, project, "n", "training", {"word": "a"}, "ann", "why")
+    what = {"pipeline": "training", "arguments": {"word": "a"}, "reason": "why", "until": ""}
+    name = pipelines.start(store, project, on_kfp(store), "n", what, "ann")
     api = KfpApi.connect(kfp_server.endpoint)
     assert pipelines.run(store, name, api).state == "pending"
     assert (pipelines.run(store, name).by, pipelines.run(store, name).state) == ("ann", "pending")
