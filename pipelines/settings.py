@@ -150,9 +150,8 @@ class Settings:
             if secret:
                 pods.mount_secret(task, *secret, self.platform)
             if secret == WEBHOOK:
-                for destination in file.events:
-                    for key, variable in variables_of(destination).items():
-                        pods.mount_secret(task, key, variable, self.platform)
+                for key, variable in variables_of(*file.events).items():
+                    pods.mount_secret(task, key, variable, self.platform)
         if tolerated:
             # What a stage gave that failed and was let pass must not come out of KFP's cache.
             task.set_env_variable(TOLERATE, ",".join(tolerated)).set_caching_options(enable_caching=False)

@@ -44,7 +44,7 @@ def _of_record(model: str, number: int, record: Record, type_: str, tone: Tone, 
     act, verdict = act_of(number, record), record.verdict
     subject = f"{model}:{record.version}" if record.version else model
     state = "awaiting approval" if type_ == "model.awaiting-approval" else record.kind.replace("_", " ")
-    about = {"state": state, "model_name": model, "version": record.version, "record": number, "by": act.by}
+    about = {"state": state, "model_name": model, "model_version": record.version, "record": number, "by": act.by}
     about |= {"reason": redacted(act.reason), "run": str(record.provenance.get("run", "")), "alias": record.alias}
     about |= {} if record.share is None else {"share": record.share}
     if verdict:

@@ -69,12 +69,11 @@ class Destination(Strict):
         )
 
 
-def variables_of(name: str) -> dict[str, str]:
-    """The variables with address and secret of a destination, by their keys in the secret with credentials."""
-    return {
-        f"events-{name}-{part}": f"GATEHOUSE_EVENTS_{name}_{part}".upper().replace("-", "_")
-        for part in ("webhook", "secret")
-    }
+def variables_of(*names: str) -> dict[str, str]:
+    """The variables with addresses and secrets of destinations and of OpenLineage, by their keys in the credentials."""
+    keys = [f"events-{name}-{part}" for name in names for part in ("webhook", "secret")]
+    variables = {key: f"GATEHOUSE_{key}".upper().replace("-", "_") for key in keys}
+    return variables | {"openlineage-url": "OPENLINEAGE_URL", "openlineage-api-key": "OPENLINEAGE_API_KEY"}
 
 
 class Outbox:
@@ -156,7 +155,7 @@ class Outbox:
     def _post(self, announcement: Mapping[str, Any], key: str, place: str, destination: Destination) -> Delivery:
         if place == LINEAGE:
             return lineage.send(self._store, str(announcement["about"]["run"]))
-        address, secret = (ADDRESS, f"{ADDRESS}_SECRET") if place == ALERTS else variables_of(place).values()
+        address, secret = (ADDRESS, f"{ADDRESS}_SECRET") if place == ALERTS else [*variables_of(place).values()][:2]
         if not (url := os.environ.get(address, "").strip()):
             return Delivery(False, 0, f"is not set: {address} is empty")
         identity = key.rpartition("_")[2].removesuffix(".json")

@@ -96,7 +96,7 @@ def test_a_run_tells_what_it_delivered_found_and_decided_once(
     assert (said["data.delivered"]["reference"], said["data.delivered"]["rows"]) == (snapshot, {"flights": 3})
     assert (said["drift.found"]["state"], said["drift.found"]["reasons"]) == ("fail", ["dep_delay moved"])
     assert (said["rollout.stepped"]["alias"], said["rollout.stepped"]["share"]) == ("canary", 0.25)
-    assert (said["model.rolled-back"]["version"], said["model.rolled-back"]["reason"]) == (1, "it is not")
+    assert (said["model.rolled-back"]["model_version"], said["model.rolled-back"]["reason"]) == (1, "it is not")
     assert said["model.awaiting-approval"]["verdict_digest"] == gate.verdict_digest(2)
     assert said["run.ended"]["state"] == "succeeded" and said["run.ended"]["run"] == RUN
     assert len({body["id"] for body in ops.bodies}) == len(ops.bodies)

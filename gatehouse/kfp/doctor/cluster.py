@@ -232,7 +232,7 @@ def _objects(project: Project, platform: Platform) -> Iterator[ClusterObject]:
     """Secrets, config maps, claims and accounts that pods use."""
     needed = {"source-url"} if getattr(project.file.source, "url_env", "") else set()
     all_keys = {*CREDENTIAL_KEYS, "source-url", "alert-webhook", "online-store", "model-registry-token"}
-    all_keys |= {key for name in project.file.events for key in variables_of(name)}
+    all_keys |= variables_of(*project.file.events).keys()
     yield ClusterObject("configmaps", platform.settings, allowed=frozenset(SETTINGS_KEYS), optional=True)
     yield ClusterObject("secrets", platform.credentials, frozenset(needed), frozenset(all_keys), not needed)
     kinds = {"secret": "secrets", "config_map": "configmaps"}
