@@ -99,6 +99,10 @@ class Cluster:
         time.sleep(SECONDS_BETWEEN)
         return run
 
+    def adopt(self, run: str) -> None:
+        """Count a run that something else started to those that are removed at the end."""
+        self._runs.append(run)
+
     def wait(self, run: Run) -> Run:
         """The run when it has ended."""
         return self.api.wait(run.id, MINUTES * 60)

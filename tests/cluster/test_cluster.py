@@ -15,14 +15,19 @@ import pytest
 
 from gatehouse.kfp_api.answers import Run
 from gatehouse.operations import reconciling_stage
-from gatehouse.operations.ending_stage import outcome_in_kfp
+from gatehouse.operations.ending_stage import announce_end, outcome_in_kfp
+from gatehouse.operations.outbox import Outbox
 from gatehouse.operations.reconciling_stage import ReconcileRequest, reconcile
+from gatehouse.project.project import load_project
 from gatehouse.runtime.variables import ENDPOINT
+from gatehouse.server.app import create_app
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
 from tests.cluster.conftest import Cluster, start
 from tests.kfp.test_examples import EXAMPLES
-from tests.small_example import MODEL
+from tests.operations.hook import hooked
+from tests.server.serving import client, serving
+from tests.small_example import MODEL, WINDOW
 
 pytestmark = pytest.mark.timeout(3600)
 PIPELINE_ROOT = "GATEHOUSE_CLUSTER_PIPELINE_ROOT"
@@ -216,6 +221,29 @@ def test_waiting_ends_with_the_code_of_the_run(cluster: Cluster) -> None:
     where = (str(project), "--platform", str(cluster.profile), "--pipeline", "promotion", "--wait")
     shown = cluster.gatehouse("submit", *where, "--param", "version=9", code=4)
     assert "failed in promote" in shown
+
+
+def test_an_event_starts_one_run_whose_end_is_pushed(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods reach no webhook of this machine, so the end that they recorded is sent from here."""
+    parameters = {"source": cluster.source, "window": WINDOW, "backfill": "{subject}"}
+    trigger = {"pipeline": "training", "type": "object.*", "parameters": parameters}
+    project = cluster.project("told", triggers={"new-data": trigger})
+    caller = client(cluster.store, "", "sensor", "run", "read")
+    with serving(create_app(cluster.store, load_project(project), profile=cluster.profile)) as caller.address:
+        event = {"specversion": "1.0", "id": "1", "source": "s3", "type": "object.created", "subject": "flights.csv"}
+        ((order),) = caller.post("/v1/events", **event).json()
+        assert caller.post("/v1/events", **event).json() == [order] and order["run"]
+        cluster.adopt(order["run"])
+        assert cluster.wait(cluster.api.run(order["run"])).state == "SUCCEEDED"
+        run = caller.get(f"/v1/runs/{order['run']}").json()
+        assert (run["state"], run["by"]) == ("succeeded", "sensor")
+    with hooked(200) as hook:
+        monkeypatch.setenv("GATEHOUSE_EVENTS_OPS_WEBHOOK", hook.url)
+        name = load_project(project).name
+        announce_end(cluster.store, order["run"], {})
+        Outbox(cluster.store, name, {"ops": {}}).send()
+    ended = [body for body in hook.bodies if body["type"] == "gatehouse.run.ended"]
+    assert [(body["subject"], body["data"]["state"]) for body in ended] == [(order["run"], "succeeded")]
 
 
 def test_a_schedule_is_made_once_paused_and_deleted(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from gatehouse.components import compute_features
 from gatehouse.errors import ConfigurationError
+from gatehouse.operations.outbox import Destination
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
@@ -82,3 +83,21 @@ def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project)
     with pytest.raises(ValidationError, match="expected snapshot instead of validate, which its pod runs"):
         ProjectFile.model_validate(body | {"stages": {"validate": {"retries": 4}}})
     assert ProjectFile.model_validate(body | {"stages": {"validate": {"owner": "data@acme"}}}).owners["validate"]
+
+
+def test_only_the_tasks_that_send_get_the_addresses_of_webhooks(project: Project) -> None:
+    told = replace(project, file=project.file.model_copy(update={"events": {"my-ops": Destination()}}))
+    pipeline = build("monitoring", told, THIS_MACHINE)
+    platform_spec = json_format.MessageToDict(pipeline.function.platform_spec)
+    executors = platform_spec["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    holders = {
+        name
+        for name, executor in executors.items()
+        for secret in executor.get("secretAsEnv", ())
+        for key in secret["keyToEnv"]
+        if key["envVar"] in ("GATEHOUSE_EVENTS_MY_OPS_WEBHOOK", "GATEHOUSE_EVENTS_MY_OPS_SECRET", "OPENLINEAGE_URL")
+    }
+    assert holders == {"exec-reconcile", "exec-report-end"}
+    inputs = json_format.MessageToDict(pipeline.tasks["reconcile"].inputs)["parameters"]
+    assert inputs["events"]["runtimeValue"]["constant"] == {"my-ops": {}}
+    assert inputs["model_name"]["runtimeValue"]["constant"] == project.file.model

@@ -52,6 +52,13 @@ MISTAKES = {
         ("  gap: P30D", "  gap: P30D\n  checks: {groups: [customer]}", "split.checks.groups.0"),
         ('  training: ""', '  training: {cron: "@daily", max_concurrency: true}', "schedules.training.max_concurrency"),
         ('training: ""', "training: 0 4 * * 1", "schedules.training"),
+        ("monitoring:", "triggers: {new: {type: a}}\nmonitoring:", "triggers.new.pipeline"),
+        (
+            "monitoring:",
+            "triggers: {training: {type: a, parameters: {x: 1}}}\nmonitoring:",
+            "triggers.training.parameters.x",
+        ),
+        ("monitoring:", "events: {ops: {types: [gatehouse.model]}}\nmonitoring:", "events.ops.types"),
         ("    hidden: [64, 32]\n", "    hidden: [64, 32]\n  loss: {kind: mse}\n", "training.loss.kind"),
         ("type: double, min: 0.0,", "type: double, mn: 0.0,", "tuning.parameters.1.mn"),
         ("stopping:\n    epochs: 5", "stopping:\n    epochs: 5\n    metric: auc", "training.stopping.metric"),
