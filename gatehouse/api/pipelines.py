@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -86,7 +86,7 @@ class Run:
     stages: tuple[StageOfRun, ...]
 
 
-def run(store: ArtifactStore, run_id: str, kfp: "KfpApi | None" = None) -> Run:
+def run(store: ArtifactStore, run_id: str, kfp: "Callable[[], KfpApi] | None" = None) -> Run:
     """A run, from its record, and from KFP if it was submitted there and has no recorded end.
 
     Raises MissingArtifactError if the store has no record of it; KfpError if KFP does not answer.
@@ -99,7 +99,7 @@ def run(store: ArtifactStore, run_id: str, kfp: "KfpApi | None" = None) -> Run:
     recorded, end = recorded_run(store, run_id), end_of(store, run_id) or {}
     submitted, ended = _record(store, run_id, SUBMITTED) or {}, _record(store, run_id, ENDED)
     outcome, failure = outcome_of(recorded.events), (ended or {}).get("failure") or {}
-    there = kfp.run(run_id) if submitted.get("kfp") and kfp and not end else None
+    there = kfp().run(run_id) if submitted.get("kfp") and kfp and not end else None
     if there and there.ended:
         end = vars(outcome_in_kfp(store, run_id, there.state))
     if submitted and not ended and not end and not submitted.get("kfp") and _is_gone(store, run_id, submitted):

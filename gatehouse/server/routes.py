@@ -160,10 +160,9 @@ class Server:
             return False
         return True
 
-    def kfp(self) -> KfpApi | None:
-        """Kubeflow Pipelines on its platform; None without one."""
-        if not self.profile:
-            return None
+    def kfp(self) -> KfpApi:
+        """Kubeflow Pipelines on its platform."""
+        assert self.profile, "it has a platform"
         platform = load_platform(self.profile)
         return KfpApi.connect(platform.endpoint, platform.namespace)
 
@@ -335,7 +334,8 @@ def list_runs(request: Request, token: Reader, most: Most = 50) -> Sequence[pipe
 @router.get("/runs/{run}", responses=READS, tags=["runs"])
 def follow_run(request: Request, token: Reader, run: RunId) -> pipelines.Run:
     """Say how far a run is, with its stages."""
-    return pipelines.run(_store(request), run, _server(request).kfp())
+    server = _server(request)
+    return pipelines.run(server.store, run, server.kfp if server.profile else None)
 
 
 @router.get("/tracked-runs", responses=READS, tags=["runs"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -358,7 +359,7 @@ def test_killed_at_any_step_a_repeat_submits_one_run_to_kfp(
         ((id_, run),) = kfp_server.objects.runs.items()
         assert first == again and first.run == id_ and first.name in run["display_name"]
         assert run["runtime_config"] == {"parameters": {"word": "raw/a.csv"}}
-        assert pipelines.run(store, id_, KfpApi.connect(kfp_server.endpoint)).state == "pending"
+        assert pipelines.run(store, id_, lambda: KfpApi.connect(kfp_server.endpoint)).state == "pending"
         kfp_server.objects.runs.clear()
 
 
@@ -367,15 +368,15 @@ def test_the_state_of_a_run_on_kfp_follows_kfp_until_its_end_is_recorded(
 ) -> None:
     what = {"pipeline": "training", "arguments": {"word": "a"}, "reason": "why", "until": ""}
     name = pipelines.start(store, project, on_kfp(store), "n", what, "ann")
-    api = KfpApi.connect(kfp_server.endpoint)
-    assert pipelines.run(store, name, api).state == "pending"
+    connect = partial(KfpApi.connect, kfp_server.endpoint)
+    assert pipelines.run(store, name, connect).state == "pending"
     assert (pipelines.run(store, name).by, pipelines.run(store, name).state) == ("ann", "pending")
     for kfp_state, state in (("RUNNING", "running"), ("FAILED", "failed")):
         kfp_server.objects.set_state(name, kfp_state)
-        assert pipelines.run(store, name, api).state == state
-    assert "no stage recorded a failure" in pipelines.run(store, name, api).message
+        assert pipelines.run(store, name, connect).state == state
+    assert "no stage recorded a failure" in pipelines.run(store, name, connect).message
     store.record(f"runs/{name}/end.json", {"state": "succeeded", "last": 1.0, "recorded": 1.0})
-    assert pipelines.run(store, name, api).state == "succeeded"
+    assert pipelines.run(store, name, connect).state == "succeeded"
 
 
 def test_each_submission_is_a_run_of_its_own(

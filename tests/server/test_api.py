@@ -48,7 +48,7 @@ READS = ["models", f"models/{NAME}", f"models/{NAME}/ledger", f"resolve/{NAME}:1
 READS += [f"explain/{NAME}:1", f"compare?first={NAME}:1&second={NAME}:2", "runs", "runs/20130101-000000-abcd"]
 READS += [f"versions?model={NAME}", "tracked-runs", "curves?run=a", "artifacts", "experiments"]
 PROMOTES = [f"models/{NAME}/{act}" for act in ("approve", "reject", "promote", "rollback", "archive")]
-RUNS = [f"models/{NAME}/register", "runs"]
+RUNS = [f"models/{NAME}/register", "runs", "events"]
 
 
 def test_every_route_asks_for_its_scope(served: Served) -> None:
