@@ -148,12 +148,12 @@ def test_a_driver_is_killed_three_times_and_the_next_goes_on(squares: Squares) -
 
 def _wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}/cmdline").exists() and b"worker" in _command(pid) for pid in pids):
+    while any(Path(f"/proc/{pid}/cmdline").exists() and b"worker" in command(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker outlives its driver"
         time.sleep(0.05)
 
 
-def _command(pid: int) -> bytes:
+def command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

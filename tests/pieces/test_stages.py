@@ -1,7 +1,10 @@
 """Validation and scoring in pieces: the references of one piece, whatever runs the pieces, and however they are cut."""
 
 import json
+import os
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,13 @@ from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
 from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, score
+from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import publish
 from tests.evaluation.candidates import publish_model
 from tests.pieces.ray_cluster import ray_cluster
+from tests.pieces.test_pieces import command
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 pytestmark = pytest.mark.timeout(900)
@@ -140,6 +145,32 @@ def test_a_validation_in_pieces_finds_what_is_wrong(stages: Stages, whole: tuple
     found = {anomaly["rule"]: anomaly["rows"] for anomaly in stages.store.read_json(whole[0], "anomalies.json")}
     assert found["expression below_all"] == 1 and found["unique"] == 2 and found["allowed"] == 13_200
     assert found["pattern"] == 1 and found["expression a_number"] is None and found["max"] == 1
+
+
+def test_workers_are_killed_and_a_validation_stays(
+    stages: Stages, whole: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENGINE, '{"workers": 2}')
+    for module in (partial_pieces, rule_pieces):
+        monkeypatch.setattr(module, "ROWS", 66_000)
+    stages.forget()
+    ended, killed = threading.Event(), set[int]()
+
+    def kill() -> None:
+        """Kill a worker every now and then, but no piece five times."""
+        while len(killed) < 4 and not ended.wait(0.5):
+            if workers := [pid for pid in descendants(os.getpid()) if b"pieces.worker" in command(pid)]:
+                killed.add(workers[0])
+                os.kill(workers[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        assert stages.validated(stages.snapshot) == whole[0]
+    finally:
+        ended.set()
+        thread.join()
+    assert killed
 
 
 def test_no_engine_changes_predictions(

@@ -118,8 +118,8 @@ def areas(request: AreasRequest, store: ArtifactStore) -> AreasResult:
     group = details.get("group", "") if task.counted == "group" else ""
     columns = [*dict.fromkeys(filter(None, (*request.features, details["label"], group)))]
     rows = pq.read_table(store.paths(request.training_set), columns=columns)
-    kinds = ([name for name in details[kind] if name in request.features] for kind in ("numeric", "categorical"))
-    return AreasResult(areas=single_feature_auc(rows, details["label"], task, *kinds, group))
+    numbers, texts = ([*filter(details[kind].__contains__, request.features)] for kind in ("numeric", "categorical"))
+    return AreasResult(areas=single_feature_auc(rows, details["label"], task, numbers, texts, group))
 
 
 @contextmanager

@@ -76,9 +76,9 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     if rows:
         (planned,) = run_pieces(store, [(plan, PlanRequest(**origin, count=request.cuts))])
         datasets = store.manifest(request.snapshot).derived_from
-        read = [tables_of(repository, [repository.views[name].query for name in at.views]) for at in planned.moments]
+        reading = [tables_of(repository, [repository.views[name].query for name in at.views]) for at in planned.moments]
         rows_of = {table: sum(entry.rows or 0 for entry in store.manifest(of).files) for table, of in datasets.items()}
-        sizes = [sum(rows_of[table] for table in tables) for tables in read]
+        sizes = [sum(rows_of[table] for table in tables) for tables in reading]
         hidden = tuple(sorted(sensitive_columns(store, manifest.reference)))
         calls = [
             (replay, ReplayRequest(**origin, moments=tuple(batch), sensitive=hidden))
