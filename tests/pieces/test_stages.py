@@ -4,7 +4,10 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,6 +103,12 @@ class Stages:
     def scored(self) -> str:
         return score.function(ScoreRequest(model=self.model, rows=self.rows, version=3), self.store).predictions
 
+    def records(self) -> dict[str, str]:
+        """What is remembered of pieces, and when it was written."""
+        folder = self.store.local_folder / "memo"
+        records = [path for name in ("measure_files", "judge_rows") for path in (folder / name).rglob("*.json")]
+        return {str(path): str(path.stat().st_mtime_ns) for path in records}
+
     def forget(self) -> None:
         shutil.rmtree(self.store.local_folder / "memo")
 
@@ -171,6 +180,37 @@ def test_workers_are_killed_and_a_validation_stays(
         ended.set()
         thread.join()
     assert killed
+
+
+_DRIVER = """
+import sys
+from gatehouse.data.statistics import partial_pieces
+from gatehouse.data.validation import rule_pieces
+from gatehouse.data.validation.stage import ValidateRequest, validate
+from gatehouse.store.store import ArtifactStore
+partial_pieces.ROWS = rule_pieces.ROWS = 66_000
+request = ValidateRequest.model_validate_json(sys.argv[2])
+print(validate.function(request, ArtifactStore.open(sys.argv[1])).validation)
+"""
+
+
+def test_a_killed_validation_goes_on_with_the_pieces_that_were_not_done(
+    stages: Stages, whole: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENGINE, '{"workers": 1}')
+    stages.forget()
+    request = ValidateRequest(snapshot=stages.snapshot, contract=stages.contract, baseline=stages.baseline)
+    command = [sys.executable, "-c", _DRIVER, stages.store.address, request.model_dump_json()]
+    done: dict[str, str] = {}
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+            while driver.poll() is None and len(records := stages.records()) <= len(done):
+                time.sleep(0.01)
+            driver.kill()
+        done |= records
+    last = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert last.splitlines()[-1] == whole[0]
+    assert done and done.items() <= stages.records().items()
 
 
 def test_no_engine_changes_predictions(
