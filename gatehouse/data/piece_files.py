@@ -1,13 +1,9 @@
 """The files of tables, shared out among pieces: each has files of one or several tables, whole and in order."""
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from gatehouse.pieces.piece import batches
 from gatehouse.store.identity import Spec
-from gatehouse.store.manifest import FileEntry
-from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 
@@ -17,17 +13,6 @@ class PieceFiles(Spec):
     table: str
     dataset: str
     paths: tuple[str, ...]
-
-    def entries(self, store: ArtifactStore) -> list[FileEntry]:
-        """The files as the table's manifest has them."""
-        names = {*self.paths}
-        return [entry for entry in store.manifest(self.dataset).files if entry.path in names]
-
-    def local(self, store: ArtifactStore) -> list[Path]:
-        """The verified files on this machine."""
-        store.require_readable(self.dataset)
-        dataset = Reference.parse(self.dataset)
-        return side_by_side(store.objects, lambda entry: store.verified_path(dataset, entry), self.entries(store))
 
 
 def file_batches(

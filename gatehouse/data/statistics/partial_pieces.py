@@ -61,7 +61,7 @@ def measure_files(request: PartialsRequest, store: ArtifactStore) -> PartialsRes
     """Measure files. Raises ConfigurationError if the baseline's statistics are of another version."""
     baseline, partials = measurement(store, request.baseline).statistics, list[Partial]()
     for files in request.files:
-        paths, sensitive = files.local(store), request.sensitive.get(files.table, ())
+        paths, sensitive = store.paths(files.dataset, files.paths), request.sensitive.get(files.table, ())
         plans = plans_of(paths[0], sensitive, baseline.get(files.table, {}))
         shown = [plan for plan in plans if not plan.sensitive]
         partials += [partial for file in measured_files(paths, shown) for partial in file]

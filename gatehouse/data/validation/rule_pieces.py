@@ -30,9 +30,10 @@ def judge_rows(request: RulesRequest, store: ArtifactStore) -> RulesResult:
     contract = published_contract(store.read_text(request.contract, CONTRACT_FILE))
     broken = list[dict[str, int]]()
     for files in request.files:
-        counts = [entry.rows or 0 for entry in files.entries(store)]
-        paths = tuple(zip(files.local(store), counts, strict=True))
-        table = Table(files.table, store.manifest(files.dataset).columns, paths)
+        manifest = store.manifest(files.dataset)
+        rows = {entry.path: entry.rows or 0 for entry in manifest.files}
+        paths = zip(store.paths(files.dataset, files.paths), map(rows.__getitem__, files.paths), strict=True)
+        table = Table(files.table, manifest.columns, tuple(paths))
         with store.workspace() as workspace, opened([table], workspace) as connection:
             broken.append(rule_counts(connection, table, contract))
     return RulesResult(broken=tuple(broken))

@@ -73,28 +73,27 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a training set as it was retrieved, at least their decision times, and what it was made from."""
+    """What a training set was made from, and its features by view."""
 
     connection: duckdb.DuckDBPyConnection
     repository: Repository
     tables: Mapping[str, Sequence[Path]]
-    training_set: pa.Table
     views: Mapping[str, Sequence[str]]
 
-    def plan(self, count: int, feature_tables: Mapping[str, Files]) -> dict[datetime, list[str]]:
+    def plan(self, count: int, decisions: pa.ChunkedArray, tables: Mapping[str, Files]) -> dict[datetime, list[str]]:
         """Choose the views to replay by moment: each at `count` moments of its own rows, all at the middle decision.
 
         A row is compared at the moment at which it becomes known, as later knowledge cannot be computed then. A leak
         that shows at half of these moments of a view stays unseen with a probability of at most 0.5 ** count (under 1 %
         with 7), however few rows the view has. Rows that become known outside the decision times are skipped.
+        `decisions` are the times of the training set, and `tables` the files of the views' tables.
         """
-        decisions = self.training_set["decision_time"]
         planned = {cut: list(self.views) for cut in cut_times(decisions, 1)}
         span = pc.min_max(decisions).as_py()
         moments: dict[str, pa.ChunkedArray] = {}
         for name in self.views:
             if not self.repository.views[name].spec.static:
-                files = [*feature_tables[name].values()]
+                files = [*tables[name].values()]
                 known_from = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
                 inside = pc.and_(pc.greater_equal(known_from, span["min"]), pc.less_equal(known_from, span["max"]))
                 moments[name] = pa.chunked_array([pc.unique(known_from.filter(inside))])
@@ -110,11 +109,13 @@ class Replay:
                     planned[cut].append(name)
         return dict(sorted(planned.items()))
 
-    def compare(self, cut: datetime, tables: Mapping[str, Files]) -> tuple[dict[str, int], list[Difference]]:
-        """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut], of which `training_set` has all.
+    def compare(
+        self, cut: datetime, stored: pa.Table, tables: Mapping[str, Files]
+    ) -> tuple[dict[str, int], list[Difference]]:
+        """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut].
 
-        `tables` are files of the views' tables that hold these rows, and all corrected ones. Returns the number of
-        feature rows compared by view, and the differences.
+        `stored` are all rows of the training set decided then, and `tables` the files of the views' tables that hold
+        such rows, and all corrected ones. Returns the number of feature rows compared by view, and the differences.
         """
         connection, repository, names = self.connection, self.repository, [*tables]
         queries = [repository.views[name].query for name in names]
@@ -159,7 +160,6 @@ class Replay:
             for feature in view.spec.features:
                 values = both[feature], both[_REPLAYED + feature]
                 differences.append(difference("feature table", name, cut, place, feature, *values, both["alone"]))
-        stored = self.training_set
         rows = stored.select([*repository.entity_keys, "decision_time"])
         joins = [joined(repository.views[name], _table(name), self.views[name]) for name in names]
         replayed = asof_join(connection, rows, "decision_time", joins)
@@ -170,12 +170,12 @@ class Replay:
         ]
         return compared, [difference for difference in differences if difference]
 
-    def untouched_tables(self) -> list[str]:
+    def untouched_tables(self, decisions: pa.ChunkedArray) -> list[str]:
         """Growing tables of the label from which `known/` takes nothing away, not even at the first of the decisions.
 
         The replay of a view that reads such a table sees what came later, so it compares nothing.
         """
-        span = pc.min_max(self.training_set["decision_time"]).as_py()
+        span = pc.min_max(decisions).as_py()
         read = tables_of(self.repository, [self.repository.entity_rows])
         names = sorted({*self.repository.sources} & {*self.repository.histories} & {*read})
         if span["min"] == span["max"]:

@@ -1,6 +1,6 @@
 """The pieces of the leakage check: the plan of the moments, their replay, and the areas of single features."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -18,9 +18,6 @@ from gatehouse.features.table_files import CORRECTED, Files, raw_tables, view_ta
 from gatehouse.metrics.tasks import TASKS
 from gatehouse.pieces.piece import piece
 from gatehouse.store.identity import Spec
-from gatehouse.store.manifest import FileEntry
-from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
@@ -32,13 +29,18 @@ class Moment(Spec):
     views: tuple[str, ...]
 
 
-class PlanRequest(StageModel):
-    """A training set with rows, everything it was made from, and the number of moments of each view."""
+class Checked(StageModel):
+    """A training set with rows, and everything it was made from."""
 
     snapshot: str
     feature_tables: str
     training_set: str
     definitions: str
+
+
+class PlanRequest(Checked):
+    """The same, and the number of moments of each view."""
+
     count: int
 
 
@@ -49,13 +51,9 @@ class PlanResult(StageModel):
     untouched: tuple[str, ...]
 
 
-class ReplayRequest(StageModel):
-    """Moments to replay; no value of a row is kept if there are columns in `sensitive`."""
+class ReplayRequest(Checked):
+    """The same, and moments to replay; no value of a row is kept if there are columns in `sensitive`."""
 
-    snapshot: str
-    feature_tables: str
-    training_set: str
-    definitions: str
     moments: tuple[Moment, ...]
     sensitive: tuple[str, ...] = ()
 
@@ -83,13 +81,12 @@ class AreasResult(StageModel):
 @piece
 def plan(request: PlanRequest, store: ArtifactStore) -> PlanResult:
     """Choose the moments. Reads the decisions, and the times at which the rows of views became known."""
-    rows = pq.read_table(store.paths(request.training_set), columns=["decision_time"])
-    with _replay(request, store, rows) as replay:
-        files = {name: _files(store, request, name) for name in replay.views}
-        moments = replay.plan(request.count, files)
+    decisions = pq.read_table(store.paths(request.training_set), columns=["decision_time"])["decision_time"]
+    with _replay(request, store) as opened:
+        moments = opened.plan(request.count, decisions, {name: _files(store, request, name) for name in opened.views})
         return PlanResult(
             moments=tuple(Moment(cut=cut, views=tuple(views)) for cut, views in moments.items()),
-            untouched=tuple(replay.untouched_tables()),
+            untouched=tuple(opened.untouched_tables(decisions)),
         )
 
 
@@ -97,14 +94,14 @@ def plan(request: PlanRequest, store: ArtifactStore) -> PlanResult:
 def replay(request: ReplayRequest, store: ArtifactStore) -> ReplayResult:
     """Replay moments. Reads the decisions and the feature rows of the hours up to each."""
     cuts, differences, decided = list[dict[str, Any]](), list[Difference](), pc.field("decision_time")
-    for moment in request.moments:
-        start, end = (pa.scalar(time, pa.timestamp("us", "UTC")) for time in (moment.cut - WINDOW, moment.cut))
-        rows = pq.read_table(store.paths(request.training_set), filters=(decided > start) & (decided <= end))
-        with _replay(request, store, rows) as replay:
+    with _replay(request, store) as opened:
+        for moment in request.moments:
+            start, end = (pa.scalar(time, pa.timestamp("us", "UTC")) for time in (moment.cut - WINDOW, moment.cut))
+            rows = pq.read_table(store.paths(request.training_set), filters=(decided > start) & (decided <= end))
             files = {name: _files(store, request, name, moment.cut) for name in moment.views}
-            compared, differing = replay.compare(moment.cut, files)
-        cuts.append({"cut": moment.cut.isoformat(), "rows": rows.num_rows, "views": compared})
-        differences += differing
+            compared, differing = opened.compare(moment.cut, rows, files)
+            cuts.append({"cut": moment.cut.isoformat(), "rows": rows.num_rows, "views": compared})
+            differences += differing
     if request.sensitive:
         differences = [difference.without_values(request.sensitive) for difference in differences]
     return ReplayResult(cuts=tuple(cuts), differences=tuple(differences))
@@ -123,21 +120,19 @@ def areas(request: AreasRequest, store: ArtifactStore) -> AreasResult:
 
 
 @contextmanager
-def _replay(request: PlanRequest | ReplayRequest, store: ArtifactStore, rows: pa.Table) -> Iterator[Replay]:
-    views: Mapping[str, Any] = store.manifest(request.training_set).details["views"]
+def _replay(request: Checked, store: ArtifactStore) -> Iterator[Replay]:
+    views = store.manifest(request.training_set).details["views"]
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        yield Replay(connection, repository, raw_tables(store, request.snapshot), rows, views)
+        yield Replay(connection, repository, raw_tables(store, request.snapshot), views)
 
 
-def _files(store: ArtifactStore, request: PlanRequest | ReplayRequest, view: str, cut: datetime | None = None) -> Files:
+def _files(store: ArtifactStore, request: Checked, view: str, cut: datetime | None = None) -> Files:
     """The verified files of a view's table; with a cut, those that can hold rows compared there, at least one."""
     table = view_tables(store, request.feature_tables)[view]
     entries = {entry.path: entry for entry in store.manifest(table).files}
-    chosen: list[FileEntry] = [*entries.values()]
+    names = [*entries]
     if cut:
         near = files_from(entries, cut - WINDOW, cut)
-        chosen = [entry for entry in chosen if entry in near or entry.path.startswith(CORRECTED)] or chosen[:1]
-    store.require_readable(table)
-    paths = side_by_side(store.objects, lambda entry: store.verified_path(Reference.parse(table), entry), chosen)
-    return {entry.path: path for entry, path in zip(chosen, paths, strict=True)}
+        names = [name for name in names if entries[name] in near or name.startswith(CORRECTED)] or names[:1]
+    return dict(zip(names, store.paths(table, names), strict=True))
