@@ -16,10 +16,13 @@ from gatehouse.features.leakage.alarms import single_feature_auc
 from gatehouse.features.leakage.replay import WINDOW, Difference, Replay
 from gatehouse.features.table_files import CORRECTED, Files, raw_tables, view_tables
 from gatehouse.metrics.tasks import TASKS
-from gatehouse.pieces.piece import piece
+from gatehouse.pieces.piece import KIND, piece
+from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import Spec
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
+
+REPLAY = "replay.json"
 
 
 class Moment(Spec):
@@ -59,10 +62,9 @@ class ReplayRequest(Checked):
 
 
 class ReplayResult(StageModel):
-    """The moments as in the report, with numbers of rows compared; and the differences."""
+    """The artifact with the moments as in the report, with numbers of rows compared; and with the differences."""
 
-    cuts: tuple[dict[str, Any], ...]
-    differences: tuple[Difference, ...]
+    replayed: str
 
 
 class AreasRequest(StageModel):
@@ -104,7 +106,12 @@ def replay(request: ReplayRequest, store: ArtifactStore) -> ReplayResult:
             differences += differing
     if request.sensitive:
         differences = [difference.without_values(request.sensitive) for difference in differences]
-    return ReplayResult(cuts=tuple(cuts), differences=tuple(differences))
+    body = {"cuts": cuts, "differences": [difference.as_dict() for difference in differences]}
+    origin = {name: getattr(request, name) for name in Checked.model_fields}
+    # Differences hold values of rows. An erasure finds them by what they are derived from.
+    return ReplayResult(
+        replayed=str(store.publish(KIND, "replay", {REPLAY: canonical_json(body)}, derived_from=origin))
+    )
 
 
 @piece

@@ -57,7 +57,15 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     """
     from gatehouse.features.definitions.repository import check_out, tables_of, without_history
     from gatehouse.features.leakage.replay import Difference
-    from gatehouse.features.leakage.replay_pieces import AreasRequest, PlanRequest, ReplayRequest, areas, plan, replay
+    from gatehouse.features.leakage.replay_pieces import (
+        REPLAY,
+        AreasRequest,
+        PlanRequest,
+        ReplayRequest,
+        areas,
+        plan,
+        replay,
+    )
     from gatehouse.metrics.tasks import TASKS
     from gatehouse.pieces.piece import ROWS, batches, run_pieces
 
@@ -85,8 +93,9 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             for batch in batches(planned.moments, sizes, ROWS)
         ]
         for result in run_pieces(store, calls):
-            cuts += result.cuts
-            differences += result.differences
+            replayed = store.read_json(result.replayed, REPLAY)
+            cuts += replayed["cuts"]
+            differences += (Difference(**row) for row in replayed["differences"])
         untouched = planned.untouched
     unchecked = dict[str, str]()
     for name in views:

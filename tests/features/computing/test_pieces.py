@@ -174,6 +174,8 @@ def test_engines_and_pieces_change_no_digest(
     assert trade.made() == references
     for name, least in {"compute_span": 4, "replay": 5, "areas": 2}.items():
         assert len(list(trade.store.objects.list(f"memo/{name}"))) >= least, name
+    remembered = [trade.store.objects.get_bytes(key) for key in trade.store.objects.list("memo/replay")]
+    assert not any(b"stored" in record for record in remembered), "an erasure of the rows would not find their values"
     body = trade.store.read_json(references[3], "leakage.json")
     assert {row["view"] for row in body["differences"]} == {"ever"} and len(body["cuts"]) > 4
 
