@@ -38,8 +38,8 @@ _SECRETS = {
 }
 """Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
-_DIVIDED = ("compute_features",)
-"""Components with stages that are divided into pieces."""
+_DIVIDED = {"validate", "compute_features", "score"}
+"""Stages that are divided into pieces, by the first of each task."""
 
 
 class Settings:
@@ -133,7 +133,7 @@ class Settings:
         if name in _LAUNCHING:
             self._say_launch(task)
         engine = (self.platform and self.platform.engine) or file.engine
-        if name in _DIVIDED and engine != Engine():
+        if _DIVIDED & own.keys() and engine != Engine():
             task.set_env_variable(ENGINE, canonical_json(engine.model_dump(mode="json", exclude_defaults=True)))
         minutes = max(task.needs.minutes, self._minutes(name))
         if self.platform is None:

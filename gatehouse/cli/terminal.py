@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.kfp.local_run import LocalRun
+from gatehouse.pieces.piece import work_in_words
 from gatehouse.reports.advice import advised
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference, references_in
@@ -66,7 +67,8 @@ class Screen:
             if ended and ended.event in _MARKS and task.stage not in self._printed:
                 self._printed.add(task.stage)
                 mark, style = _mark(ended)
-                gist, warnings = _gist(ended, run.objective), ended.body.get("result", {}).get("warnings") or ()
+                gists = _gist(ended, run.objective), work_in_words(ended.body)
+                gist, warnings = "; ".join(filter(None, gists)), ended.body.get("result", {}).get("warnings") or ()
                 duration = (f"{_duration(ended, run):>12}  ", "dim")
                 line_of_task = Text.assemble((f"{mark} ", style), f"{task.title:<44}", duration, gist)
                 if warnings:

@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gatehouse.runtime.limits import peak_memory
 from gatehouse.tracking.provenance import hardware_class
 
 if TYPE_CHECKING:
@@ -44,7 +44,5 @@ def measure_latency(predict: "Callable[[pa.Table], Any]", table: "pa.Table") -> 
 
 
 def peak_memory_mb() -> float:
-    """Peak memory of this process in megabytes; unlike `ru_maxrss`, without that of the process that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    kibibytes = next(line for line in lines if line.startswith("VmHWM:")).split()[1]
-    return round(int(kibibytes) * 1024 / 1e6, 1)
+    """Peak memory of this process in megabytes."""
+    return round(peak_memory() / 1e6, 1)

@@ -11,6 +11,7 @@ from pydantic import Field
 from gatehouse.operations.announcing import announce_ledger, announce_results
 from gatehouse.operations.notice import Delivery, Form, When
 from gatehouse.operations.outbox import SENDING, Outbox, delivery_of
+from gatehouse.pieces.piece import work_in_words
 from gatehouse.reports.advice import advised
 from gatehouse.reports.format import duration, in_markdown, shortened
 from gatehouse.runtime.redaction import public_address, redacted
@@ -410,9 +411,10 @@ def summary_of(store: ArtifactStore, result: EndResult) -> str:
     for event in sorted(ended, key=_at):
         values = event.body.get("result", {})
         gist = event.body.get("error") or values.get("decision") or values.get("verdict") or values.get("summary", "")
+        gist = "; ".join(filter(None, [str(gist), work_in_words(event.body)]))
         lines.append(
             f"| {in_markdown(event.stage)} | {event.attempt} | {_WORDS.get(event.event, event.event)} "
-            f"| {duration(seconds_of(event))} | {in_markdown(str(gist))} |"
+            f"| {duration(seconds_of(event))} | {in_markdown(gist)} |"
         )
     lines += [f"\n- warning in {in_markdown(name)}: {in_markdown(message)}" for name, message in outcome.warnings]
     lines.append(f"\n{'The notice was posted.' if result.posted else f'The notice was not posted: {result.why}.'}")

@@ -12,8 +12,8 @@ lost cluster, runs only what is missing. Pieces are cut by data alone: neither t
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from gatehouse.errors import GatehouseError, PieceError
 from gatehouse.pieces.engine import Engine, engine_of
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 KIND = PIECES
 """The kind of the artifacts that pieces publish. The collector deletes them when they are old."""
+ROWS = 1 << 19
+"""About how many rows a piece has."""
+_Item = TypeVar("_Item")
 
 
 class Piece(Generic[Req, Res]):
@@ -124,6 +127,28 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
             }
         )
     return results
+
+
+def batches(items: Sequence[_Item], sizes: Sequence[int], most: int) -> list[list[_Item]]:
+    """The items in order, in batches whose sizes add up to no more than `most`; a larger item stands alone."""
+    divided, total = list[list[_Item]](), 0
+    for item, size in zip(items, sizes, strict=True):
+        if not divided or total + size > most:
+            divided.append([])
+            total = 0
+        divided[-1].append(item)
+        total += size
+    return divided
+
+
+def work_in_words(body: Mapping[str, Any]) -> str:
+    """What the pieces in the record of an attempt took, for people; empty where no worker ran any."""
+    done: list[dict[str, Any]] = body.get("pieces", [])
+    if not done:
+        return ""
+    slowest, memory = (max(call[fact] for call in done) for fact in ("slowest", "memory"))
+    count = counted(sum(call["pieces"] for call in done), "piece")
+    return f"{count}, the slowest {slowest:.1f} s, workers of up to {memory / 1e9:.1f} GB"
 
 
 def _answers(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

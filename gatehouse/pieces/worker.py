@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import sys
 import time
 import traceback
@@ -41,8 +40,8 @@ def answer_to(line: str, memory: int) -> str:
         kind = type(error)
         answer = {"error": f"{kind.__module__}:{kind.__qualname__}", "message": str(error)}
         answer["traceback"] = "" if isinstance(error, GatehouseError) else traceback.format_exc()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    usage = {"seconds": time.monotonic() - began, "processor": time.process_time() - used, "memory": peak}
+    usage = {"seconds": time.monotonic() - began, "processor": time.process_time() - used}
+    usage["memory"] = limits.peak_memory()
     return json.dumps(answer | usage)
 
 

@@ -33,6 +33,12 @@ def processors() -> int:
     return max(1, min([len(os.sched_getaffinity(0)), *shares]))
 
 
+def peak_memory() -> int:
+    """Peak memory of this process in bytes; unlike `ru_maxrss`, without that of the process that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+
+
 def confine(processors: int, memory: int) -> None:
     """From now on this process is one of several workers, and may use so many processors and bytes of memory."""
     global _share

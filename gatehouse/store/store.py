@@ -179,10 +179,10 @@ class ArtifactStore:
             raise MissingArtifactError(f"{Reference.parse(reference)} has no file {file!r}; it has: {names}.")
         return self.verified_path(Reference.parse(reference), entry)
 
-    def paths(self, reference: Reference | str) -> list[Path]:
-        """Verified local files of an artifact, in the manifest's order."""
+    def paths(self, reference: Reference | str, names: Collection[str] | None = None) -> list[Path]:
+        """Verified local files of an artifact, or those of these names, in the manifest's order."""
         reference = Reference.parse(reference)
-        entries = self.manifest(reference).files
+        entries = [entry for entry in self.manifest(reference).files if names is None or entry.path in names]
         self.require_readable(reference)
         return side_by_side(self.objects, lambda entry: self.verified_path(reference, entry), entries)
 

@@ -48,6 +48,18 @@ def test_a_stage_has_one_line_with_the_sign_of_its_verdict_and_its_gist(
     assert shown.startswith(f"{mark} Stage ") and shown.endswith(f"1.0 s  {gist}")
 
 
+def test_the_work_of_pieces_stands_after_the_result(
+    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = _run(tmp_path, {"stage": {"rows": 7}})
+    run.events[0].body["pieces"] = [
+        {"pieces": pieces, "seconds": 9.0, "slowest": slowest, "processor": 9.0, "memory": memory}
+        for pieces, slowest, memory in ((2, 1.25, 2_000_000_000), (3, 4.25, 500_000_000))
+    ]
+    Screen(store).update(run)
+    assert "7 rows; 5 pieces, the slowest 4.2 s, workers of up to 2.0 GB" in capsys.readouterr().out
+
+
 def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.monitoring import scoring_stage
-from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, pieces_of, score
+from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, blocks_of, score
 from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor
@@ -203,8 +203,13 @@ def test_pieces_hold_every_row_once_whatever_the_files(scorer: Scorer, tmp_path:
             pq.write_table(rows.slice(start, end - start), path)
             yield path
 
-    whole = list(pieces_of([*written(scorer.rows)], scorer.rows.column_names))
+    names = scorer.rows.column_names
+    whole = list(blocks_of([(path, 0) for path in written(scorer.rows)], names, 64))
     assert pa.concat_tables(whole).combine_chunks().equals(scorer.rows.combine_chunks())
     assert {entry.num_rows for entry in whole[:-1]} == {64}
-    parted = list(pieces_of([*written(scorer.rows, 7, 130, 131)], scorer.rows.column_names))
+    parts = [*written(scorer.rows, 7, 130, 131)]
+    parted = list(blocks_of([(path, 0) for path in parts], names, 64))
     assert [entry.num_rows for entry in parted] == [entry.num_rows for entry in whole]
+    for skipped in (0, 5, 99, 468):
+        (later,) = blocks_of([(parts[-1], skipped)], names, ROWS)
+        assert later.equals(scorer.rows.slice(131 + skipped).combine_chunks())

@@ -311,9 +311,12 @@ def test_the_address_is_written_nowhere(
 
 def test_the_ui_shows_every_stage_and_the_cause(store: ArtifactStore) -> None:
     break_contract(store, "origin: expected JFK, found <script>")
+    pieces = [{"pieces": 7, "seconds": 9.0, "slowest": 2.5, "processor": 9.0, "memory": 1_500_000_000}]
+    happen(store, "score", "finished", HOUR, result={"summary": "9 rows"}, pieces=pieces)
     lines = summary_of(store, report(store, when="never")).splitlines()
     assert lines[0] == r"# Run failed in require\_contract"
     assert {"| validate | 1 | finished | 1 h | fail |", "    origin: expected JFK, found <script>"} <= {*lines}
+    assert "| score | 1 | finished | 1 h | 9 rows; 7 pieces, the slowest 2.5 s, workers of up to 1.5 GB |" in lines
     assert r"| require\_contract | 1 | failed | 1 h | ContractBreachError |" in lines
     assert lines[-1] == "The notice was not posted: `alerts: never` asks for none."
 

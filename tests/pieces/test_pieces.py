@@ -16,11 +16,12 @@ import pytest
 from gatehouse.errors import ConfigurationError, PieceError, WrongImageError
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.pieces.local import ATTEMPTS
-from gatehouse.pieces.piece import run_pieces
+from gatehouse.pieces.piece import run_pieces, work_in_words
 from gatehouse.pieces.worker import _run
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.hidden_values import hiding
+from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from tests.pieces.ray_cluster import ray_cluster
 from tests.pieces.squares import SquareRequest, square
@@ -118,6 +119,15 @@ def test_workers_share_processors_and_memory(squares: Squares, monkeypatch: pyte
     assert [(result.processors, result.memory) for result in results] == [(1, 512 << 20)] * 2
 
 
+def test_the_memory_of_workers_is_without_that_of_their_driver(squares: Squares) -> None:
+    ballast, attempt = b"x" * 400_000_000, Attempt(squares.store, "stage")
+    with attempt.as_task():
+        squares.run(1, 2)
+    (work,) = attempt.facts["pieces"]
+    assert work["pieces"] == 2 and 0 < work["memory"] < len(ballast)
+    assert work_in_words(attempt.facts).startswith("2 pieces, the slowest ")
+
+
 _DRIVER = """
 import sys
 from pathlib import Path
@@ -148,12 +158,12 @@ def test_a_driver_is_killed_three_times_and_the_next_goes_on(squares: Squares) -
 
 def _wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}/cmdline").exists() and b"worker" in _command(pid) for pid in pids):
+    while any(Path(f"/proc/{pid}/cmdline").exists() and b"worker" in command(pid) for pid in pids):
         assert time.monotonic() < deadline, "a worker outlives its driver"
         time.sleep(0.05)
 
 
-def _command(pid: int) -> bytes:
+def command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from gatehouse.components import compute_features
 from gatehouse.errors import ConfigurationError
 from gatehouse.operations.outbox import Destination
+from gatehouse.pieces.engine import Engine
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile, StageSettings
 from gatehouse.runtime.images import LOCKS
-from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.runtime.variables import ATTEMPTS, ENGINE
 from gatehouse.store.stage import TOLERATE
 from tests.small_example import EXAMPLE
 
@@ -69,6 +70,19 @@ def test_a_task_has_the_resources_and_the_time_of_its_component(project: Project
     config = platforms["kubernetes"]["deploymentSpec"]["executors"]
     seconds = config["exec-compute-features"]["activeDeadlineSeconds"]
     assert int(seconds) == compute_features.needs.minutes * 60
+
+
+def test_tasks_with_divided_stages_are_told_the_engine(project: Project) -> None:
+    divided = replace(project, file=project.file.model_copy(update={"engine": Engine(workers=3)}))
+    told = {
+        name: item["value"]
+        for pipeline in (built(divided, name, THIS_MACHINE) for name in ("training", "scoring"))
+        for name in pipeline.tasks
+        for item in executor(pipeline, name)["env"]
+        if item["name"] == ENGINE
+    }
+    assert told.keys() >= {"snapshot", "compute-features", "score"} and {*told.values()} == {'{"workers":3}'}
+    assert told.keys().isdisjoint({"train", "evaluate", "register"})
 
 
 def test_only_a_stage_that_no_other_needs_may_fail(project: Project) -> None:

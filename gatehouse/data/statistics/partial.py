@@ -11,7 +11,7 @@ two of them count NaN as a value.
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -59,26 +59,35 @@ _LONGEST_BYTES = 4 * LONGEST_TEXT
 _UNLIMITED = 2**32
 
 
+@dataclass
 class SketchedNumbers:
     """Numbers of one column: exact extremes, zeros, moments and bins of the baseline; sketched quantiles and distinct.
 
     The quantile sketch holds numbers other than zero, as the bins do.
     """
 
-    def __init__(self, counted: CountedNumbers, plan: ColumnPlan) -> None:
+    low: int | float
+    high: int | float
+    zeros: int
+    moments: Moments
+    binned: Binned
+    hashes: KmvSketch
+    quantiles: QuantilesSketch
+
+    @classmethod
+    def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "SketchedNumbers":
+        """Sketch counted numbers, at least one."""
         values, counts = counted.values, counted.counts
-        self.low, self.high = values[0].item(), values[-1].item()
-        self.zeros = int(counts[values == 0].sum())
-        self.moments = Moments.of(counted, fast_sum)
-        self.binned = Binned.of(counted, plan)
-        self._distinct = KmvSketch(_HASHES)
+        hashes, quantiles = KmvSketch(_HASHES), QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
         # The eight bytes of each number, without a copy.
         offsets = pa.py_buffer(np.arange(0, 8 * len(values) + 1, 8, dtype=np.int32))
-        self._distinct.AddValues(pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, pa.py_buffer(values)]))
-        self._quantiles = QuantilesSketch(_SKETCH_ERROR, _UNLIMITED, 1)
+        hashes.AddValues(pa.Array.from_buffers(pa.binary(), len(values), [None, offsets, pa.py_buffer(values)]))
         points, weights = _thinned(values[values != 0], counts[values != 0])
-        self._quantiles.AddValues(pa.array(points.astype(np.float64)), pa.array(weights))
-        self._quantiles.Compact()
+        quantiles.AddValues(pa.array(points.astype(np.float64)), pa.array(weights))
+        quantiles.Compact()
+        zeros, moments = int(counts[values == 0].sum()), Moments.of(counted, fast_sum)
+        low, high = values[0].item(), values[-1].item()
+        return cls(low, high, zeros, moments, Binned.of(counted, plan), hashes, quantiles)
 
     def merge(self, other: "SketchedNumbers") -> None:
         """Take in another part of the same column."""
@@ -86,17 +95,17 @@ class SketchedNumbers:
         self.zeros += other.zeros
         self.moments = self.moments.merged(other.moments)
         self.binned = self.binned.merged(other.binned)
-        self._distinct.Merge(other._distinct)
-        self._quantiles.Merge(other._quantiles)
+        self.hashes.Merge(other.hashes)
+        self.quantiles.Merge(other.quantiles)
 
     @property
     def distinct(self) -> int:
         """Estimated number of distinct values."""
-        return min(int(self._distinct.Estimate()), self.moments.rows)
+        return min(int(self.hashes.Estimate()), self.moments.rows)
 
     def points(self) -> tuple[Numbers, Numbers]:
         """Ascending values, shape (points,), and the rows of each, same shape. Nothing can be merged afterwards."""
-        quantiles, cumulated = self._quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
+        quantiles, cumulated = self.quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
         # The last of equal quantiles has the weight of all of them.
         values, last = np.unique(quantiles.flatten().to_numpy()[::-1], return_index=True)
         if isinstance(self.low, int):
@@ -122,25 +131,31 @@ def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, Numbers]:
     return values[chosen], times * (rows / _POINTS)
 
 
+@dataclass
 class SketchedTexts:
     """Texts of one column: exact extremes, lengths and rows of the baseline's values; sketched frequent and distinct.
 
     The count of a frequent text is at least the true one, and above it by at most `HEAVY_SHARE` of the rows.
     """
 
-    def __init__(self, counted: CountedTexts, plan: ColumnPlan) -> None:
-        self.rows = counted.rows
-        self.lengths = Lengths.of(counted)
-        self.low, self.high = counted.extremes
-        self.listed = counted.rows_of(plan.listed)
-        self._distinct = KmvSketch(_HASHES)
-        self._distinct.AddValues(counted.values)
-        self._frequent = MisraGriesSketch(round(1 / HEAVY_SHARE))
+    rows: int
+    lengths: Lengths
+    low: str
+    high: str
+    listed: Counts
+    hashes: KmvSketch
+    heavy: MisraGriesSketch
+
+    @classmethod
+    def of(cls, counted: CountedTexts, plan: ColumnPlan) -> "SketchedTexts":
+        """Sketch counted texts, at least one."""
+        hashes, heavy = KmvSketch(_HASHES), MisraGriesSketch(round(1 / HEAVY_SHARE))
+        hashes.AddValues(counted.values)
         # Long texts are never listed, and thousands of them would fill the memory.
         short = pc.less_equal(pc.binary_length(counted.values), _LONGEST_BYTES)
-        self._frequent.AddValues(
-            counted.values.filter(short), pa.array(counted.counts.astype(np.float32)).filter(short)
-        )
+        heavy.AddValues(counted.values.filter(short), pa.array(counted.counts.astype(np.float32)).filter(short))
+        lengths, listed = Lengths.of(counted), counted.rows_of(plan.listed)
+        return cls(counted.rows, lengths, *counted.extremes, listed, hashes, heavy)
 
     def merge(self, other: "SketchedTexts") -> None:
         """Take in another part of the same column."""
@@ -148,17 +163,17 @@ class SketchedTexts:
         self.lengths = self.lengths.merged(other.lengths)
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.listed = self.listed + other.listed
-        self._distinct.Merge(other._distinct)
-        self._frequent.Merge(other._frequent)
+        self.hashes.Merge(other.hashes)
+        self.heavy.Merge(other.heavy)
 
     @property
     def distinct(self) -> int:
         """Estimated number of distinct values."""
-        return min(int(self._distinct.Estimate()), self.rows)
+        return min(int(self.hashes.Estimate()), self.rows)
 
     def frequent(self) -> CountedTexts:
         """Texts that surely more than `HEAVY_SHARE` of the rows have, with their counts."""
-        estimate = self._frequent.Estimate()
+        estimate = self.heavy.Estimate()
         counts = np.floor(estimate.field(1).to_numpy()).astype(np.int64)
         heavy = counts > 2 * self.rows * HEAVY_SHARE
         return CountedTexts(estimate.field(0).cast(pa.large_string()).filter(pa.array(heavy)), counts[heavy])
@@ -211,7 +226,7 @@ class Partial:
 def _fitting(counted: CountedNumbers | CountedTexts, plan: ColumnPlan) -> Values:
     if counted.fits:
         return counted
-    return SketchedNumbers(counted, plan) if isinstance(counted, CountedNumbers) else SketchedTexts(counted, plan)
+    return SketchedNumbers.of(counted, plan) if isinstance(counted, CountedNumbers) else SketchedTexts.of(counted, plan)
 
 
 def _merged(left: Values | None, right: Values | None, plan: ColumnPlan) -> Values | None:
@@ -230,9 +245,9 @@ def _merged(left: Values | None, right: Values | None, plan: ColumnPlan) -> Valu
 def _sketched(values: Values | None, plan: ColumnPlan) -> SketchedNumbers | SketchedTexts | None:
     """Values as sketches; None without values."""
     if isinstance(values, CountedNumbers):
-        return SketchedNumbers(values, plan) if len(values.values) else None
+        return SketchedNumbers.of(values, plan) if len(values.values) else None
     if isinstance(values, CountedTexts):
-        return SketchedTexts(values, plan) if len(values.values) else None
+        return SketchedTexts.of(values, plan) if len(values.values) else None
     return values
 
 
@@ -503,15 +518,22 @@ def measure_table(
 
     No value of `sensitive` columns is kept. `baseline` holds statistics by column to compare with; empty for none.
     """
-    if not files:
-        return MeasuredTable(0, {}, {})
-    schema = pq.read_schema(files[0])
-    plans = [ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema]
-    threads = threads or min(8, processors())
-    whole = [OrderedMerge() for _ in plans]
-    with ThreadPoolExecutor(threads) as pool:
-        for file in _measured_files(pool, files, plans, 2 * threads):
-            _add(whole, file)
+    plans = plans_of(files[0], sensitive, baseline) if files else []
+    return merged_table(measured_files(files, plans, threads))
+
+
+def plans_of(file: Path, sensitive: Collection[str], baseline: Mapping[str, Statistics]) -> list[ColumnPlan]:
+    """The plans of the columns of a table, of which a file has the schema."""
+    schema = pq.read_schema(file)
+    return [ColumnPlan.of(field, field.name in sensitive, baseline.get(field.name, {})) for field in schema]
+
+
+def merged_table(files: Iterable[Sequence[Partial]]) -> MeasuredTable:
+    """The statistics of a table from the partials of its files, in order."""
+    whole: list[OrderedMerge] = []
+    for file in files:
+        whole = whole or [OrderedMerge() for _ in file]
+        _add(whole, file)
     partials = [merge.result() for merge in whole]
     measured = {partial.plan.name: read_out(partial) for partial in partials}
     return MeasuredTable(
@@ -521,23 +543,23 @@ def measure_table(
     )
 
 
-def _measured_files(
-    pool: ThreadPoolExecutor, files: Sequence[Path], plans: Sequence[ColumnPlan], most: int
-) -> Iterator[list[Partial]]:
-    """The merged row groups of each file, in order; at most `most` groups are measured or wait."""
+def measured_files(files: Sequence[Path], plans: Sequence[ColumnPlan], threads: int = 0) -> Iterator[list[Partial]]:
+    """The merged row groups of each file, in order; at most twice as many groups as threads are measured or wait."""
+    threads = threads or min(8, processors())
     waiting: deque[tuple[_Part, Future[list[Partial]]]] = deque()
     merges = [OrderedMerge() for _ in plans]
     parts = itertools.chain.from_iterable(map(_parts_of, files))
-    while True:
-        for part in itertools.islice(parts, most - len(waiting)):
-            waiting.append((part, pool.submit(part.measure, plans)))
-        if not waiting:
-            return
-        part, measured = waiting.popleft()
-        _add(merges, measured.result())
-        if part.last:
-            yield [merge.result() for merge in merges]
-            merges = [OrderedMerge() for _ in plans]
+    with ThreadPoolExecutor(threads) as pool:
+        while True:
+            for part in itertools.islice(parts, 2 * threads - len(waiting)):
+                waiting.append((part, pool.submit(part.measure, plans)))
+            if not waiting:
+                return
+            part, measured = waiting.popleft()
+            _add(merges, measured.result())
+            if part.last:
+                yield [merge.result() for merge in merges]
+                merges = [OrderedMerge() for _ in plans]
 
 
 def _add(merges: Sequence[OrderedMerge], partials: Sequence[Partial]) -> None:

@@ -127,24 +127,20 @@ class MeasureResult(StageModel):
 
 @stage("measure", title="Measure the tables", inner=True)
 def measure(request: MeasureRequest, store: ArtifactStore) -> MeasureResult:
-    """Measure every table in one pass.
+    """Measure every table in one pass, in pieces.
 
     Raises:
         ConfigurationError: if the baseline's statistics are of another version, or a package is not installed.
         MissingArtifactError: if the baseline holds no statistics.
     """
     try:
-        from gatehouse.data.statistics.partial import measure_table
+        from gatehouse.data.statistics.partial_pieces import measured_tables
     except ImportError as error:
         raise ConfigurationError(
             f"Statistics cannot be computed: the package {error.name} is not installed. Sketches need Python 3.11 to "
             f"3.13 (this is {platform.python_version()}) and `pip install --no-deps tfx-bsl==1.21.0`."
         ) from error
-    baseline = measurement(store, request.baseline).statistics
-    measured = {
-        name: measure_table(store.paths(dataset), frozenset(request.sensitive.get(name, ())), baseline.get(name, {}))
-        for name, dataset in sorted(request.datasets.items())
-    }
+    measured = measured_tables(store, request.datasets, request.sensitive, request.baseline)
     rows = {name: table.rows for name, table in measured.items()}
     statistics = document(rows, {name: table.statistics for name, table in measured.items()})
     files = {STATISTICS_FILE: canonical_json(statistics)}

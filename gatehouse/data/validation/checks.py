@@ -26,6 +26,7 @@ from gatehouse.store.database import quoted, text_literal
 from gatehouse.store.repeatable_sql import repeatable
 
 _SHOWN = 20
+_QUERY = re.compile(r"\b(select|from)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class Judge:
     """A snapshot with a view for every table, its contract, and what it is compared with.
 
     Freshness is against `as_of`, if the snapshot has one. `elsewhere` are the tables of other snapshots, by the name
-    that the contract gives the snapshot.
+    that the contract gives the snapshot. `broken` has, by table, what `rule_counts` gives for all of its files.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -163,6 +164,7 @@ class Judge:
     baseline: Measurement | None
     findings: Findings
     elsewhere: Mapping[str, Mapping[str, Table]] = field(default_factory=dict)
+    broken: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def run(self) -> None:
         """Judge every table; anomalies are added to `findings`."""
@@ -194,6 +196,17 @@ class _Unique:
         return f"{hashed} FILTER (WHERE {quoted(self.columns[0])} IS NOT NULL)" if self.ignores_nulls else hashed
 
 
+def rule_counts(connection: duckdb.DuckDBPyConnection, table: Table, contract: Contract) -> dict[str, int]:
+    """How many rows of some files of a table break each rule on rows, by the key of the rule.
+
+    A rule that fails on some row is left out, and so is one that can look at other rows.
+    """
+    judge = Judge(connection, {table.name: table}, contract, None, {}, None, Findings())
+    of_table = _TableJudge(judge, table, contract.tables[table.name])
+    alone = {key: rule for key, rule in of_table.rules().items() if not _QUERY.search(rule.sql)}
+    return of_table.scan({}, alone)
+
+
 class _TableJudge:
     """Judges one table."""
 
@@ -213,12 +226,7 @@ class _TableJudge:
     def run(self) -> None:
         """Judge every rule; the scan of the table counts the rows that break any of them."""
         self._schema()
-        rules = []
-        for rule in row_rules(self.contract, list(self.types), self.usable, self.sensitive):
-            if why := unrunnable(self.connection, quoted(self.table.name), rule):
-                self._cannot_run(rule, why)
-            else:
-                rules.append(repeatable_rule(self.connection, quoted(self.table.name), rule))
+        rules = self.rules()
         unique, freshness = list(self._unique_sets()), self.contract.freshness
         aggregates = {
             f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls
@@ -230,20 +238,21 @@ class _TableJudge:
             column = quoted(freshness.column)
             # A time after the snapshot's does not show how late the data is.
             aggregates["freshness"] = f"max({column}) FILTER (WHERE {column} <= {literal(self.judge.as_of)})"
-        scanned = self._scan(aggregates, rules)
+        broken = self.judge.broken.get(self.table.name, {})
+        scanned = {**broken, **self.scan(aggregates, {key: rule for key, rule in rules.items() if key not in broken})}
         self._row_counts()
-        for index, rule in enumerate(rules):
-            rows = scanned.get(f"rule|{index}", 0)
+        for key, rule in rules.items():
+            rows = scanned.get(key, 0)
             if rows <= rule.tolerance * self.table.rows + 1e-9:
-                self.findings.judged += f"rule|{index}" in scanned
+                self.findings.judged += key in scanned
                 continue
             allowed = f" in all but {share(rule.tolerance)} of the rows" if rule.sql and rule.tolerance else ""
             shown = self._examples(f"WHERE {rule.broken}", rule.columns)
             observed, expected = f"{rows:,} of {self.table.rows:,} rows that break it", rule.expected + allowed
             self._add(rule.rule, rule.columns, rule.severity, rule.owner, expected, observed, rows, shown)
-        for index, key in enumerate(unique):
-            rows = scanned[f"count|{key.columns[0]}"] if key.ignores_nulls else self.table.rows
-            self.findings.add(None if scanned[f"unique|{index}"] == rows else self._repeated(key))
+        for index, keys in enumerate(unique):
+            rows = scanned[f"count|{keys.columns[0]}"] if keys.ignores_nulls else self.table.rows
+            self.findings.add(None if scanned[f"unique|{index}"] == rows else self._repeated(keys))
         if "freshness" in scanned:
             self._freshness(scanned["freshness"])
         if self.contract.ordered is not None:
@@ -254,6 +263,16 @@ class _TableJudge:
             for graded in promised.graded() if column in self.usable else ():
                 self._distinct_share(column, graded, promised.owner)
                 self._movement(column, graded, promised.owner)
+
+    def rules(self) -> dict[str, RowRule]:
+        """The rules on rows that can be evaluated, each under a key of its own; the others are anomalies."""
+        rules, view = list[RowRule](), quoted(self.table.name)
+        for rule in row_rules(self.contract, list(self.types), self.usable, self.sensitive):
+            if why := unrunnable(self.connection, view, rule):
+                self._cannot_run(rule, why)
+            else:
+                rules.append(repeatable_rule(self.connection, view, rule))
+        return {f"rule|{index}": rule for index, rule in enumerate(rules)}
 
     def _schema(self) -> None:
         for column, promised in self.contract.columns.items():
@@ -301,9 +320,8 @@ class _TableJudge:
             expected = f"at {'least' if least else 'most'} {limit:,} rows{of_baseline}"
             self._add(key, (), rule.severity or "fail", rule.owner, expected, f"{rows:,} rows")
 
-    def _scan(self, aggregates: Mapping[str, str], rules: Sequence[RowRule]) -> dict[str, Any]:
+    def scan(self, aggregates: Mapping[str, str], keys: Mapping[str, RowRule]) -> dict[str, Any]:
         """Scan once for all aggregates and rules; if a rule fails on some row, scan again to find which rule."""
-        keys = {f"rule|{index}": rule for index, rule in enumerate(rules)}
         # Of columns whose values repeat, each value is judged once.
         by_column: dict[str, dict[str, str]] = {}
         for key, rule in keys.items():

@@ -55,6 +55,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
     from gatehouse.data.validation.anomalies import Findings
     from gatehouse.data.validation.checks import Judge
     from gatehouse.data.validation.contract import CONTRACT_FILE, published_contract
+    from gatehouse.data.validation.rule_pieces import broken_rows
     from gatehouse.data.validation.tables import opened, tables_of
 
     snapshot = store.manifest(request.snapshot)
@@ -83,6 +84,7 @@ def validate(request: ValidateRequest, store: ArtifactStore) -> ValidateResult:
             baseline=compared if request.baseline else None,
             findings=findings,
             elsewhere=elsewhere,
+            broken=broken_rows(store, snapshot.derived_from, request.contract, contract),
         ).run()
     inputs = {"snapshot": request.snapshot, "contract": request.contract, "statistics": measured}
     inputs |= {f"snapshot {name}": other for name, other in references.items()}

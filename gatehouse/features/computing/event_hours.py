@@ -4,23 +4,19 @@ From these counts follow the pieces of feature tables, the files that a piece re
 two versions of a table. A file is counted once, whatever table has it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
-from typing import TypeVar
 
 from gatehouse.features.computing.spans import BEGINNING, END, FileHours
 from gatehouse.features.database import connect, rows_of
-from gatehouse.pieces.piece import KIND, piece, run_pieces
+from gatehouse.pieces.piece import KIND, ROWS, batches, piece, run_pieces
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.database import quoted, time_literal
 from gatehouse.store.identity import Spec, operational
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
-ROWS = 1 << 19
-"""About how many rows a piece has."""
 _FILE = "hours.json"
-_Item = TypeVar("_Item")
 
 
 class TimedFile(Spec):
@@ -88,18 +84,6 @@ def hours_of(store: ArtifactStore, tables: Iterable[tuple[str, str]]) -> dict[st
         return FileHours(path, key[0], rows, hashes, datetime.fromisoformat(newest) if newest else None)
 
     return {dataset: [hours(entry.path, key) for entry, key in entries] for dataset, entries in named.items()}
-
-
-def batches(items: Sequence[_Item], sizes: Sequence[int], most: int) -> list[list[_Item]]:
-    """The items in order, in batches whose sizes add up to no more than `most`; a larger item stands alone."""
-    divided, total = list[list[_Item]](), 0
-    for item, size in zip(items, sizes, strict=True):
-        if not divided or total + size > most:
-            divided.append([])
-            total = 0
-        divided[-1].append(item)
-        total += size
-    return divided
 
 
 def _within_calendar(time: str, zone: tzinfo | None) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.event_hours import ROWS, batches, hours_of
+from gatehouse.features.computing.event_hours import hours_of
 from gatehouse.features.computing.spans import (
     ALL_TIME,
     BEGINNING,
@@ -40,7 +40,7 @@ from gatehouse.features.computing.table_pieces import (
 from gatehouse.features.definitions.changes import changes, definition_of, require_one_meaning
 from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
 from gatehouse.features.table_files import CORRECTED, settled_times, view_tables
-from gatehouse.pieces.piece import run_pieces
+from gatehouse.pieces.piece import ROWS, batches, run_pieces
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.manifest import Column, FileEntry
 from gatehouse.store.reference import Reference

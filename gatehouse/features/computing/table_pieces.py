@@ -4,7 +4,6 @@ A span's rows are written by the week from which they are known, as the files of
 that is computed whole are those of one span; only weeks in which several spans have rows are merged.
 """
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -30,8 +29,6 @@ from gatehouse.store.database import quoted
 from gatehouse.store.hidden_values import unless_hidden
 from gatehouse.store.identity import Spec
 from gatehouse.store.manifest import Column, FileEntry
-from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
@@ -162,17 +159,17 @@ def assemble_tables(request: AssembleRequest, store: ArtifactStore) -> SpanResul
         for table in request.tables:
             view, folder = repository.views[table.view], workspace / table.view
             names = {f"{table.view}/{name}" for name in table.files}
-            computed = rows_of([path for part in table.parts for path in _paths(store, part, names)])
+            computed = rows_of([path for part in table.parts for path in store.paths(part, names)])
             earlier = {entry.path: entry for entry in store.manifest(table.earlier).files} if table.earlier else {}
             spans = [Span(start, end) for start, end in table.spans]
             made: dict[str, Path | FileEntry]
             if table.settled is None:
                 names = {name for name in earlier if name.startswith(CORRECTED)}
-                corrected = _paths(store, table.earlier, names) if names else []
+                corrected = store.paths(table.earlier, names) if names else []
                 made = redefined_table(connection, view, corrected, computed, folder)
             else:
                 kept = [entry.path for entry in files_from(earlier, spans[0].start)]
-                paths = dict(zip(kept, _paths(store, table.earlier, kept), strict=True))
+                paths = dict(zip(kept, store.paths(table.earlier, kept), strict=True))
                 before, as_of = Earlier(earlier, paths, table.settled), datetime.fromisoformat(request.as_of)
                 made = next_table(connection, view, before, spans, computed, as_of, folder)
             files |= {f"{table.view}/{name}": file for name, file in made.items()}
@@ -194,7 +191,7 @@ def _stage(
     empty_schemas(connection)
     for table, files in request.tables.items():
         source = repository.sources.get(table)
-        open_tables(connection, {table: _paths(store, files.dataset, files.paths)}, "source")
+        open_tables(connection, {table: store.paths(files.dataset, files.paths)}, "source")
         needed = rows_needed(reading or span, source, window) if source else "true"
         connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM source.{quoted(table)} WHERE {needed}")
     set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
@@ -214,13 +211,6 @@ def _published(
     rows = {name: rows_in(file) for name, file in files.items()}
     origin = {"columns": columns}
     return str(store.publish(KIND, "features", files, rows_per_file=rows, derived_from=inputs, details=origin))
-
-
-def _paths(store: ArtifactStore, reference: str, names: Sequence[str] | set[str]) -> list[Path]:
-    """Verified local files of an artifact that have one of these names, in the manifest's order."""
-    store.require_readable(reference)
-    entries = [entry for entry in store.manifest(reference).files if entry.path in names]
-    return side_by_side(store.objects, lambda entry: store.verified_path(Reference.parse(reference), entry), entries)
 
 
 def _rows(view: View) -> str:

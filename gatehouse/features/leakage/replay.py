@@ -50,8 +50,8 @@ class Difference:
     rows: int
     of: int
     first: dict[str, str]
-    stored: object
-    replayed: object
+    stored: str
+    replayed: str
 
     def __str__(self) -> str:
         keys = ", ".join(f"{name} {value}" for name, value in self.first.items())
@@ -67,44 +67,33 @@ class Difference:
         return replace(self, first={}, stored=hidden, replayed=hidden)
 
     def as_dict(self) -> dict[str, Any]:
-        """The difference as in the report: JSON, with the two values as text."""
-        return asdict(self) | {"stored": str(self.stored), "replayed": str(self.replayed)}
+        """The difference as in the report."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A training set as it was retrieved, with rows, and everything it was made from."""
+    """What a training set was made from, and its features by view."""
 
     connection: duckdb.DuckDBPyConnection
     repository: Repository
     tables: Mapping[str, Sequence[Path]]
-    feature_tables: Mapping[str, Files]
-    training_set: pa.Table
     views: Mapping[str, Sequence[str]]
 
-    def run(self, count: int) -> tuple[list[dict[str, Any]], list[Difference]]:
-        """Replay every cut of the plan: the cuts as in the report, with numbers of rows compared; the differences."""
-        cuts, differences = list[dict[str, Any]](), list[Difference]()
-        for cut, views in self.plan(count).items():
-            rows, compared, differing = self.compare(cut, views)
-            cuts.append({"cut": cut.isoformat(), "rows": rows, "views": compared})
-            differences += differing
-        return cuts, differences
-
-    def plan(self, count: int) -> dict[datetime, list[str]]:
+    def plan(self, count: int, decisions: pa.ChunkedArray, tables: Mapping[str, Files]) -> dict[datetime, list[str]]:
         """Choose the views to replay by moment: each at `count` moments of its own rows, all at the middle decision.
 
         A row is compared at the moment at which it becomes known, as later knowledge cannot be computed then. A leak
         that shows at half of these moments of a view stays unseen with a probability of at most 0.5 ** count (under 1 %
         with 7), however few rows the view has. Rows that become known outside the decision times are skipped.
+        `decisions` are the times of the training set, and `tables` the files of the views' tables.
         """
-        decisions = self.training_set["decision_time"]
         planned = {cut: list(self.views) for cut in cut_times(decisions, 1)}
         span = pc.min_max(decisions).as_py()
         moments: dict[str, pa.ChunkedArray] = {}
         for name in self.views:
             if not self.repository.views[name].spec.static:
-                files = [*self.feature_tables[name].values()]
+                files = [*tables[name].values()]
                 known_from = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
                 inside = pc.and_(pc.greater_equal(known_from, span["min"]), pc.less_equal(known_from, span["max"]))
                 moments[name] = pa.chunked_array([pc.unique(known_from.filter(inside))])
@@ -120,21 +109,24 @@ class Replay:
                     planned[cut].append(name)
         return dict(sorted(planned.items()))
 
-    def compare(self, cut: datetime, names: Sequence[str]) -> tuple[int, dict[str, int], list[Difference]]:
+    def compare(
+        self, cut: datetime, stored: pa.Table, tables: Mapping[str, Files]
+    ) -> tuple[dict[str, int], list[Difference]]:
         """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut].
 
-        Returns the number of entity rows compared, the number of feature rows compared by view, and the differences.
+        `stored` are all rows of the training set decided then, and `tables` the files of the views' tables that hold
+        such rows, and all corrected ones. Returns the number of feature rows compared by view, and the differences.
         """
-        connection, repository = self.connection, self.repository
+        connection, repository, names = self.connection, self.repository, [*tables]
         queries = [repository.views[name].query for name in names]
         since = cut - WINDOW - repository.history if repository.history else _BEGINNING
         self._restore(tables_of(repository, queries), cut, since)
         connection.execute("DROP SCHEMA IF EXISTS replayed CASCADE; CREATE SCHEMA replayed")
-        open_tables(connection, {name: [*self.feature_tables[name].values()] for name in names}, "features")
+        open_tables(connection, {name: [*files.values()] for name, files in tables.items()}, "features")
         stage_tables(connection, repository, queries)
         compared, differences = dict[str, int](), list[Difference | None]()
         for name in names:
-            view, files = repository.views[name], self.feature_tables[name]
+            view, files = repository.views[name], tables[name]
             keep_view(connection, repository, view, _table(name))
             if corrected := [path for file, path in files.items() if file.startswith(CORRECTED)]:
                 # The raw tables hold corrected rows only, so earlier versions cannot be computed from them: rows that
@@ -168,9 +160,6 @@ class Replay:
             for feature in view.spec.features:
                 values = both[feature], both[_REPLAYED + feature]
                 differences.append(difference("feature table", name, cut, place, feature, *values, both["alone"]))
-        times = self.training_set["decision_time"]
-        after = pc.greater(times, pa.scalar(cut - WINDOW, _TIME))
-        stored = self.training_set.filter(pc.and_(after, pc.less_equal(times, pa.scalar(cut, _TIME))))
         rows = stored.select([*repository.entity_keys, "decision_time"])
         joins = [joined(repository.views[name], _table(name), self.views[name]) for name in names]
         replayed = asof_join(connection, rows, "decision_time", joins)
@@ -179,14 +168,14 @@ class Replay:
             for name in names
             for feature in self.views[name]
         ]
-        return stored.num_rows, compared, [difference for difference in differences if difference]
+        return compared, [difference for difference in differences if difference]
 
-    def untouched_tables(self) -> list[str]:
+    def untouched_tables(self, decisions: pa.ChunkedArray) -> list[str]:
         """Growing tables of the label from which `known/` takes nothing away, not even at the first of the decisions.
 
         The replay of a view that reads such a table sees what came later, so it compares nothing.
         """
-        span = pc.min_max(self.training_set["decision_time"]).as_py()
+        span = pc.min_max(decisions).as_py()
         read = tables_of(self.repository, [self.repository.entity_rows])
         names = sorted({*self.repository.sources} & {*self.repository.histories} & {*read})
         if span["min"] == span["max"]:
@@ -246,6 +235,6 @@ def difference(
         return None
     first = places[0].as_py()
     row = {name: str(value) for name, value in keys.slice(first, 1).to_pylist()[0].items()}
-    values = ("null" if (value := column[first].as_py()) is None else value for column in (stored, replayed))
+    values = ("null" if (value := column[first].as_py()) is None else str(value) for column in (stored, replayed))
     moment = cut if isinstance(cut, str) else cut.isoformat()
     return Difference(where, view, feature, moment, len(places), keys.num_rows, row, *values)

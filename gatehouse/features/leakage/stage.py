@@ -15,6 +15,8 @@ from gatehouse.store.store import ArtifactStore
 REPORT = "leakage.json"
 _INPUTS = ("training_set", "feature_tables", "snapshot", "definitions")
 _JUDGED_BY = ("alarm", "cuts", "unchecked")
+_AT_ONCE = 8
+"""Features of a row that are as much work to score alone as a row of a table is to replay."""
 _ADVICE = "If that cannot be mended, state the view with a reason under features.unchecked in project.yaml."
 
 
@@ -53,14 +55,19 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
     Raises ConfigurationError if `unchecked` names a view that is not in the training set.
     """
-    import pyarrow.parquet as pq
-
-    from gatehouse.features.database import connect
     from gatehouse.features.definitions.repository import check_out, tables_of, without_history
-    from gatehouse.features.leakage.alarms import single_feature_auc
-    from gatehouse.features.leakage.replay import Difference, Replay
-    from gatehouse.features.table_files import feature_files, raw_tables
+    from gatehouse.features.leakage.replay import Difference
+    from gatehouse.features.leakage.replay_pieces import (
+        REPLAY,
+        AreasRequest,
+        PlanRequest,
+        ReplayRequest,
+        areas,
+        plan,
+        replay,
+    )
     from gatehouse.metrics.tasks import TASKS
+    from gatehouse.pieces.piece import ROWS, batches, run_pieces
 
     manifest = store.manifest(request.training_set)
     details, views = manifest.details, manifest.details["views"]
@@ -70,18 +77,26 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
                 f"features.unchecked: expected views of the training set, which are {', '.join(views)}; found {name}. "
                 "Remove it."
             )
-    training_set = pq.read_table(store.paths(manifest.reference))
-    tables, features = raw_tables(store, request.snapshot), feature_files(store, request.feature_tables)
-    cuts, differences, untouched = list[dict[str, Any]](), list[Difference](), list[str]()
-    with store.workspace() as workspace, connect() as connection:
+    with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        if training_set.num_rows:
-            replay = Replay(connection, repository, tables, features, training_set, views)
-            untouched = replay.untouched_tables()
-            cuts, differences = replay.run(request.cuts)
-    if hidden := sensitive_columns(store, manifest.reference):
-        differences = [difference.without_values(hidden) for difference in differences]
-
+    rows, origin = manifest.rows or 0, {name: getattr(request, name) for name in _INPUTS}
+    cuts, differences, untouched = list[dict[str, Any]](), list[Difference](), tuple[str, ...]()
+    if rows:
+        (planned,) = run_pieces(store, [(plan, PlanRequest(**origin, count=request.cuts))])
+        datasets = store.manifest(request.snapshot).derived_from
+        reading = [tables_of(repository, [repository.views[name].query for name in at.views]) for at in planned.moments]
+        rows_of = {table: sum(entry.rows or 0 for entry in store.manifest(of).files) for table, of in datasets.items()}
+        sizes = [sum(rows_of[table] for table in tables) for tables in reading]
+        hidden = tuple(sorted(sensitive_columns(store, manifest.reference)))
+        calls = [
+            (replay, ReplayRequest(**origin, moments=tuple(batch), sensitive=hidden))
+            for batch in batches(planned.moments, sizes, ROWS)
+        ]
+        for result in run_pieces(store, calls):
+            replayed = store.read_json(result.replayed, REPLAY)
+            cuts += replayed["cuts"]
+            differences += (Difference(**row) for row in replayed["differences"])
+        untouched = planned.untouched
     unchecked = dict[str, str]()
     for name in views:
         view = repository.views[name]
@@ -105,7 +120,12 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
 
     task = TASKS[details["task"]]
     group = details.get("group", "") if task.counted == "group" else ""
-    areas = single_feature_auc(training_set, details["label"], task, details["numeric"], details["categorical"], group)
+    features = [*details["numeric"], *details["categorical"]]
+    alone = [
+        (areas, AreasRequest(training_set=request.training_set, features=tuple(batch)))
+        for batch in batches(features, [rows // _AT_ONCE] * len(features), ROWS)
+    ]
+    area_of = {name: area for result in run_pieces(store, alone) for name, area in result.areas.items()}
     predicted = "the label" if task.has_classes else "whether the label is above its median"
     if group:
         predicted = f"by its place among the rows of a {group} whether the label is above the median there"
@@ -113,7 +133,7 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
     for difference in differences:
         text = f"{difference}. Stamp the rows of the view with the time since when their values are known"
         first.setdefault((difference.view, difference.feature), text)
-    loud = {name: area for name, area in sorted(areas.items()) if area > request.alarm}
+    loud = {name: area for name, area in sorted(area_of.items()) if area > request.alarm}
     alarms = [
         f"{name} alone predicts {predicted} with ROC AUC {area:.3f}, above the alarm of {request.alarm:g}: it may hold "
         "the outcome"
@@ -138,13 +158,13 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
         "reasons": reasons,
         "warnings": warnings,
         "alarm": request.alarm,
-        "rows": training_set.num_rows,
+        "rows": rows,
         "predicted": predicted,
         "views": status | {name: "declared static" for name in views if repository.views[name].spec.static},
         "planned": request.cuts,
         "cuts": cuts,
         "differences": [difference.as_dict() for difference in differences],
-        "single_feature_auc": {name: round(area, 6) for name, area in areas.items()},
+        "single_feature_auc": {name: round(area, 6) for name, area in area_of.items()},
     }
     # The manifest stays after an erasure, so its warnings hold no value of a row.
     lasting = [f"{name}: not checked, with the reason: {request.unchecked[name]}" for name in accepted]

@@ -20,8 +20,6 @@ from gatehouse.features.definitions.repository import View, check_out
 from gatehouse.features.point_in_time.feast_store import applied, retrieve
 from gatehouse.features.table_files import Files, raw_tables, view_tables
 from gatehouse.pieces.piece import KIND, piece
-from gatehouse.store.objects.base import side_by_side
-from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
@@ -103,7 +101,6 @@ def _usable(store: ArtifactStore, table: str, view: View, rows: pa.Table) -> Fil
     first, last = (shifted(_EPOCH, timedelta(microseconds=times[end])) for end in ("min", "max"))
     start = shifted(first, -view.spec.ttl) if view.spec.ttl else BEGINNING
     entries = {entry.path: entry for entry in store.manifest(table).files}
-    store.require_readable(table)
     chosen = files_from(entries, start, None if view.spec.event_time_only else last) or [*entries.values()][:1]
-    paths = side_by_side(store.objects, lambda entry: store.verified_path(Reference.parse(table), entry), chosen)
-    return {entry.path: path for entry, path in zip(chosen, paths, strict=True)}
+    names = [entry.path for entry in chosen]
+    return dict(zip(names, store.paths(table, names), strict=True))

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.data.statistics import columns, partial
-from gatehouse.data.statistics.partial import measure_table
+from gatehouse.data.statistics import columns, partial, partial_pieces
+from gatehouse.data.statistics.partial import measure_table, measured_files, merged_table, plans_of
+from gatehouse.data.statistics.partial_pieces import packed, unpacked
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
@@ -44,6 +45,23 @@ def test_any_number_of_threads_gives_the_same_bytes(tmp_path: Path, monkeypatch:
     results = [measure_table(files, frozenset({"a"}), baseline, threads) for threads in (1, 2, 5, 2, 5)]
     written = {canonical_json([table.rows, table.statistics, table.rebinned]) for table in results}
     assert len(written) == 1
+
+
+@pytest.mark.parametrize("most", [columns.MOST_VALUES, 64], ids=["counted", "sketched"])
+def test_partials_of_a_piece_merge_as_those_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(columns, "MOST_VALUES", most)
+    files = _files(tmp_path, 4000, 500, 200)
+    baseline = measure_table(files[:1], frozenset(), {}).statistics
+    plans = plans_of(files[0], (), baseline)
+
+    def sent(file: list[partial.Partial]) -> list[partial.Partial]:
+        rows = packed(file)
+        return [unpacked(rows.slice(number, 1), plan) for number, plan in enumerate(plans)]
+
+    merged = merged_table(map(sent, measured_files(files, plans)))
+    assert merged == measure_table(files, frozenset(), baseline)
 
 
 def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> None:
@@ -89,7 +107,7 @@ def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = "gatehouse.data.statistics.partial"
+    missing = "gatehouse.data.statistics.partial_pieces"
     monkeypatch.setitem(sys.modules, missing, None)
     request = MeasureRequest(
         name="small", datasets=store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from
@@ -110,7 +128,7 @@ def test_a_changed_contract_is_judged_without_measuring_again(
         return store.manifest(result.validation).derived_from["statistics"]
 
     first = judged(max=3)
-    monkeypatch.setattr(partial, "measure_table", None)
+    monkeypatch.setattr(partial_pieces, "measured_tables", None)
     assert judged(max=2) == first
 
 
@@ -136,6 +154,6 @@ def test_validations_that_judged_the_same_statistics_are_one_baseline(
     strict, mild = judged(2), judged(3)
     assert strict != mild
     compared = judged(3, baseline=strict)
-    monkeypatch.setattr(partial, "measure_table", None)
+    monkeypatch.setattr(partial_pieces, "measured_tables", None)
     again = judged(3, baseline=mild)
     assert store.manifest(again).derived_from["statistics"] == store.manifest(compared).derived_from["statistics"]

@@ -14,9 +14,11 @@ from gatehouse.features.computing import feature_tables
 from gatehouse.features.computing.spans import ALL_TIME, FileHours, Span, divided
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.database import connect, write_parquet
+from gatehouse.features.leakage.stage import LeakageRequest, check_leakage
 from gatehouse.features.point_in_time import join_pieces
 from gatehouse.features.point_in_time.stage import RetrieveRequest, retrieve_training_set
 from gatehouse.features.table_files import view_tables
+from gatehouse.pieces import piece as pieces
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.store import ArtifactStore
 from tests.features.publishing import publish_definitions
@@ -48,11 +50,15 @@ QUERIES = {
     "views/ever.sql": "SELECT shop, date_trunc('week', sold) AS event_timestamp, sum(amount) AS total FROM raw.trade "
     "GROUP BY ALL",
     "views/places.sql": "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, size FROM raw.shops",
+    "known/trade.sql": "SELECT * FROM source.trade WHERE sold <= getvariable('as_of')",
     "labels/returned.sql": "SELECT shop, sold + INTERVAL 1 HOUR AS decision_time, amount > 5 AS label FROM raw.trade",
     "feature_store.yaml": "project: shops\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
     "  type: gatehouse.features.point_in_time.offline_store.AsofOfflineStore\n"
     "entity_key_serialization_version: 3\n",
 }
+
+
+Made = tuple[dict[str, str], dict[str, str], str, str]
 
 
 class Trade:
@@ -96,8 +102,8 @@ class Trade:
         )
         return compute_features.function(request, self.store).feature_tables
 
-    def made(self) -> tuple[dict[str, str], dict[str, str], str]:
-        """The references of tables, of tables that are added to earlier ones, and of a training set."""
+    def made(self) -> Made:
+        """The references of tables, of tables added to earlier ones, of a training set, and of its leakage check."""
         tables = self.compute()
         added = self.compute(parent=self.compute(DAYS - 10))
         request = RetrieveRequest(
@@ -108,7 +114,11 @@ class Trade:
             as_of=AS_OF.isoformat(),
         )
         training_set = retrieve_training_set.function(request, self.store).training_set
-        return view_tables(self.store, tables), view_tables(self.store, added), training_set
+        origin = {name: getattr(request, name) for name in ("snapshot", "feature_tables", "definitions")}
+        leakage = check_leakage.function(
+            LeakageRequest(**origin, training_set=training_set, cuts=3), self.store
+        ).leakage
+        return view_tables(self.store, tables), view_tables(self.store, added), training_set, leakage
 
     def forget(self) -> None:
         shutil.rmtree(self.store.local_folder / "memo")
@@ -126,7 +136,7 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def references(trade: Trade) -> tuple[dict[str, str], dict[str, str], str]:
+def references(trade: Trade) -> Made:
     """Of one piece, in this process; but training sets have their own size of pieces, which is fixed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(join_pieces, "ROWS", 1700)
@@ -149,7 +159,7 @@ def references(trade: Trade) -> tuple[dict[str, str], dict[str, str], str]:
 )
 def test_engines_and_pieces_change_no_digest(
     trade: Trade,
-    references: tuple[dict[str, str], dict[str, str], str],
+    references: Made,
     rows: int,
     engine: dict[str, object],
     request: pytest.FixtureRequest,
@@ -157,16 +167,20 @@ def test_engines_and_pieces_change_no_digest(
 ) -> None:
     address = {"address": request.getfixturevalue("cluster")} if "kind" in engine else {}
     monkeypatch.setenv(ENGINE, json.dumps(engine | address))
-    monkeypatch.setattr(feature_tables, "ROWS", rows)
+    for module in (feature_tables, pieces):
+        monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(join_pieces, "ROWS", 1700)
     trade.forget()
     assert trade.made() == references
-    assert len(list(trade.store.objects.list("memo/compute_span"))) > 4
+    for name, least in {"compute_span": 4, "replay": 5, "areas": 2}.items():
+        assert len(list(trade.store.objects.list(f"memo/{name}"))) >= least, name
+    remembered = [trade.store.objects.get_bytes(key) for key in trade.store.objects.list("memo/replay")]
+    assert not any(b"stored" in record for record in remembered), "an erasure of the rows would not find their values"
+    body = trade.store.read_json(references[3], "leakage.json")
+    assert {row["view"] for row in body["differences"]} == {"ever"} and len(body["cuts"]) > 4
 
 
-def test_a_training_set_has_a_file_for_each_piece_in_the_order_of_decisions(
-    trade: Trade, references: tuple[dict[str, str], dict[str, str], str]
-) -> None:
+def test_a_training_set_has_a_file_for_each_piece_in_the_order_of_decisions(trade: Trade, references: Made) -> None:
     manifest = trade.store.manifest(references[2])
     assert [(entry.path, entry.rows) for entry in manifest.files] == [
         ("part-00000.parquet", 1700),
