@@ -269,7 +269,7 @@ def _act(request: Request, token: Token, name: str, action: str, body: Acting) -
 def submit_run(request: Request, response: Response, token: Runner, body: pipelines.Submission) -> pipelines.Run:
     """Run a pipeline of the server's project on its machine; the answer's Location is where to follow it."""
     server, access = _server(request), request.app.state.access
-    if body.pipeline == "promotion":  # It can change the champion.
+    if body.pipeline in ("promotion", "rollout"):  # They can change the champion.
         access.require(request, token, "promote")
     run = pipelines.submit(server.store, server.project.folder if server.project else None, body, token.name)
     response.headers["Location"] = f"/v1/runs/{run.id}"
