@@ -3,21 +3,25 @@
 import os
 import time
 from datetime import datetime, timedelta
-from typing import Any
 
 from pydantic import Field
 
 from gatehouse.registry.approval import ApprovalError, approval_command, now, require_approval
-from gatehouse.registry.ledger import SEES_CHAMPIONS, Ledger
+from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.naming import NAME, UnknownVersionError
 from gatehouse.store.identity import operational
 from gatehouse.store.records import create_record, read_record
 from gatehouse.store.run import RUN_ID, TASK
-from gatehouse.store.stage import StageModel, stage
+from gatehouse.store.stage import Effects, StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
 SECONDS = 20.0
 """Between two looks at the ledger."""
+_WAITS = Effects(
+    reads="the ledger",
+    writes="when the wait began",
+    why="A person approves without any parameter changing; a repeat keeps the deadline.",
+)
 
 
 class ApprovalOverdueError(ApprovalError):
@@ -59,7 +63,7 @@ class AwaitResult(StageModel):
     until: str = ""
 
 
-@stage("await_approval", title="Await approval", effects=SEES_CHAMPIONS)
+@stage("await_approval", title="Await approval", effects=_WAITS)
 def await_approval(request: AwaitRequest, store: ArtifactStore) -> AwaitResult:
     """Wait until a person approves the last verdict on a version; at once if the policy asks for no person.
 
@@ -70,25 +74,27 @@ def await_approval(request: AwaitRequest, store: ArtifactStore) -> AwaitResult:
     no such version.
     """
     name, ledger, run = request.model_name, Ledger(store, request.model_name), os.environ.get(RUN_ID, "")
-    state = ledger.state()
-    version = state.version(request.version or state.staging)
-    if version is None:
-        raise UnknownVersionError(f"{name}: expected a version in staging, or version {request.version}, found none.")
-    last = state.last_verdict(version.model)
-    assert last is not None, "a version has the verdict that it was registered with"
-    noted: dict[str, Any] = {"version": version.version, "verdict": last[1].digest, "at": now().isoformat()}
-    if run:
-        key = f"registry/{name}/waiting/{run}-{request.version}.json"
-        create_record(store.objects, key, noted)
-        noted = read_record(store.objects, key) or noted
+    key = f"registry/{name}/waiting/{run}-{request.version}.json"
+    noted = read_record(store.objects, key) if run else None
+    if noted is None:
+        state = ledger.state()
+        version = state.version(request.version or state.staging)
+        last = state.last_verdict(version.model) if version else None
+        if version is None or last is None:
+            missing = f"version {request.version}" if request.version else "a version in staging"
+            raise UnknownVersionError(f"{name}: expected {missing}, found none of {len(state.versions)} versions.")
+        noted = {"version": version.version, "verdict": last[1].digest, "at": now().isoformat()}
+        if run:
+            create_record(store.objects, key, noted)
     number, digest = noted["version"], noted["verdict"]
     deadline = datetime.fromisoformat(noted["at"]) + timedelta(minutes=request.timeout_minutes)
     said, label = False, f"{name}:{number}"
     while True:
         state = ledger.state()
         version = state.version(number)
-        assert version is not None, "versions stay"
-        verdict = (state.last_verdict(version.model) or last)[1]
+        last = state.last_verdict(version.model) if version else None
+        assert version is not None and last is not None, "versions stay, each with a verdict"
+        verdict = last[1]
         if verdict.digest != digest or version.ended:
             present = version.ended or f"{verdict.verdict}, {verdict.short}"
             raise VerdictChangedError(
