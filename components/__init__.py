@@ -3,6 +3,7 @@
 A name that is imported as itself is exported, to type checkers too.
 """
 
+from gatehouse.components.await_approval.component import await_approval as await_approval
 from gatehouse.components.check_leakage.component import check_leakage as check_leakage
 from gatehouse.components.compare_online.component import compare_online as compare_online
 from gatehouse.components.compute_features.component import compute_features as compute_features
@@ -22,6 +23,7 @@ from gatehouse.components.require.component import require as require
 from gatehouse.components.resolve.component import resolve as resolve
 from gatehouse.components.retrain.component import retrain as retrain
 from gatehouse.components.retrieve_features.component import retrieve_features as retrieve_features
+from gatehouse.components.roll_out.component import roll_out as roll_out
 from gatehouse.components.score.component import score as score
 from gatehouse.components.search.component import search as search
 from gatehouse.components.snapshot.component import snapshot as snapshot

@@ -23,7 +23,8 @@ from tests.small_example import WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
 ELSEWHERE = {"reach": "of a cluster", "recover": "of a cluster", "skew": "of a log of served features"}
-ELSEWHERE |= dict.fromkeys(("evaluate_live", "evaluate_scores", "launch", "search"), "of a user's own pipeline")
+ELSEWHERE |= dict.fromkeys(("evaluate_scores", "launch", "search", "await_approval"), "of a user's own pipeline")
+ELSEWHERE |= dict.fromkeys(("evaluate_live", "record_live"), "of a canary")
 """The stages that no pipeline here runs, each with what it is part of."""
 _GPU = any(item.startswith("nvidia-") for item in requires("torch") or ())
 """Whether tests run with the CUDA build of torch, which is that of another image."""
@@ -67,7 +68,8 @@ def test_the_example_runs_through_kfps_executor_with_each_task_in_its_image(
         config.publish(store)
     ran: set[str] = set()
     for pipeline in NAMES:
-        arguments = {"version": 1} if pipeline == "promotion" else {"source": str(raw), "window": WINDOW}
+        own = {"promotion": {"version": 1}, "rollout": {}}
+        arguments = own.get(pipeline, {"source": str(raw), "window": WINDOW})
         build(pipeline, loaded).function(store=store.address, **arguments)
         result = [event for _, event in events(store, pipeline)]
         failed = {event.stage: event.body.get("message") for event in result if event.event == "failed"}

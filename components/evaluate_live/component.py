@@ -23,7 +23,7 @@ def evaluate_live(
 ) -> NamedTuple("Outputs", [("verdict", str), ("reasons", list)]):
     """Compare the canary of a model with its champion on the outcomes of the rows that both answered.
 
-    The rows are those that predictors with a log wrote to the store.
+    The verdict is recorded in the ledger. The rows are those that predictors with a log wrote to the store.
 
     Args:
         store: Address of the artifact store.
@@ -45,11 +45,13 @@ def evaluate_live(
     from gatehouse.data.component_task import ComponentTask, verdict_facts
     from gatehouse.registry.live_stage import FILE, collect_arms
     from gatehouse.registry.live_stage import evaluate_live as compare
+    from gatehouse.registry.rollout_stage import record_live
 
     task = ComponentTask(store)
     log = collect_arms(task.store, model_name)
     asked = {"label": label, "label_time": label_time, "positive": positive, "rules": rules}
     result = task.run(compare, model_name=model_name, log=log, outcomes=task.published(outcomes, format), **asked)
+    task.run(record_live, evaluation=result.evaluation)
     for difference in task.store.read_json(result.evaluation, FILE)["differences"]:
         metrics.log_metric(f"{difference['name']}, worse by", difference["worse_by"])
     task.show(report, result.evaluation)

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gatehouse.api.records import Selection, select
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.spec import GatePolicy, LiveRules
 from gatehouse.project.place import find
 from gatehouse.project.project import Project
 from gatehouse.registry.approval import ApproveResult, approve
@@ -14,11 +15,23 @@ from gatehouse.registry.explanation import Act, Number, act_of, leaves, numbers_
 from gatehouse.registry.ledger import ALIASES, Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.registration import require_policy
+from gatehouse.registry.rollout_stage import (
+    RecordRequest,
+    StepRequest,
+    StepResult,
+    logged_arms,
+    record_live,
+    sections_of,
+    step_rollout,
+)
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote
 from gatehouse.registry.stage import register as enter
 from gatehouse.store.erasure import erasure_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from gatehouse.registry.live_stage import LiveResult
 
 
 @dataclass(frozen=True)
@@ -133,6 +146,37 @@ def act(store: ArtifactStore, text: str, action: str, **details: Any) -> tuple[s
     number = number or (ledger.state().champion if action == "rollback" else 0)
     body = {"model_name": ledger.model_name, "action": action, "version": number}
     return ledger.model_name, promote(PromoteRequest.model_validate(body | details), store)
+
+
+def compare_live(
+    store: ArtifactStore, name: str, rules: LiveRules, log: str, outcomes: str, read: Mapping[str, str]
+) -> "LiveResult":
+    """Compare canary and champion on live outcomes, a file or a reference, and record the verdict in the ledger.
+
+    `read` are the fields of `LiveRequest` that say how labels are read.
+    """
+    from gatehouse.registry.live_stage import LiveRequest, evaluate_live, published_outcomes
+
+    table = published_outcomes(store, outcomes)
+    result = evaluate_live(LiveRequest(model_name=name, log=log, outcomes=table, rules=rules, **read), store)
+    record_live(RecordRequest(evaluation=result.evaluation), store)
+    return result
+
+
+def roll_out(
+    store: ArtifactStore, name: str, policy: GatePolicy, outcomes: str, read: Mapping[str, str]
+) -> tuple[StepResult, str]:
+    """Look at a rollout and take its next step; the step, and the live evaluation, which is empty without a log.
+
+    Raises ConfigurationError if the policy has no section `live`, or a canary was logged and there are no outcomes.
+    """
+    rules, steps = sections_of(policy.model_dump(mode="json"))
+    log, evaluation = logged_arms(store, name), ""
+    if log and not outcomes:
+        raise ConfigurationError(f"{name} has a canary: expected a table of its outcomes (--outcomes), found none.")
+    if log:
+        evaluation = compare_live(store, name, rules, log, outcomes, read).evaluation
+    return step_rollout(StepRequest(model_name=name, rules=rules, rollout=steps), store), evaluation
 
 
 def sign(

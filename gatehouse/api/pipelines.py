@@ -180,7 +180,7 @@ class Submission(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    pipeline: str = Field("training", pattern="^(training|promotion|monitoring|materialization|scoring)$")
+    pipeline: str = Field("training", pattern="^(training|promotion|monitoring|materialization|scoring|rollout)$")
     window: str = Field("", max_length=100, description="Only events of START/END, e.g. 2013-01-01/2013-03-01.")
     seed: int | None = Field(None, ge=0, lt=2**31, description="Seed of splits, trials and weights.")
     rerun: str = Field("", max_length=500, description="Stages to run whatever the memo holds, e.g. train,evaluate.")

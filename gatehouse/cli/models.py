@@ -21,7 +21,7 @@ from gatehouse.cli.output import (
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.project.place import address_of, find, no_store_at, open_store
+from gatehouse.project.place import address_of, find, no_store_at, open_store, project_folder
 from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import exempt
@@ -85,7 +85,8 @@ def show_model(model: ModelArgument = "", store: StoreOption = "", as_json: Json
         "registered": version.registered,
     }
     facts |= {"by": version.by, "verdict": version.verdict, "digest of the verdict": version.verdict_digest}
-    facts |= {"judged against": version.judged_against}
+    live = next((entry for _, entry in reversed(state.live) if entry.canary == version.model), None)
+    facts |= {"judged against": version.judged_against, "live verdict": f"{live.verdict}, {live.short}" if live else ""}
     facts |= {"test set": uses, "model": version.model, "evaluation": version.evaluation, "tags": version.tags}
     show(version, as_json, view=facts | {"metrics": numbers, "made from": version.made_from})
 
@@ -179,43 +180,86 @@ def _act(store: str, model: str, action: str, reason: str, **more: Any) -> None:
     typer.echo(f"{name}:{result.version} is {result.decision}{alias}; the champion is {champion}")
 
 
+PolicyOption = Annotated[Path, typer.Option(help="The policy, as YAML, with a section `live`.")]
+LabelOption = Annotated[str, typer.Option(help="Column of labels.")]
+LabelTimeOption = Annotated[str, typer.Option(help="Column that says when an outcome became known.")]
+PositiveOption = Annotated[str, typer.Option(help="The positive one of two labels with names.")]
+
+
 @app.command()
 def live(
     outcomes: Annotated[str, typer.Argument(help="A table of outcomes: a file, or a reference.")],
     model: Annotated[str, typer.Option(help="NAME; default: the only model.")] = "",
-    policy: Annotated[Path, typer.Option(help="The policy, as YAML, with a section `live`.")] = Path("policy.yaml"),
-    label: Annotated[str, typer.Option(help="Column of labels.")] = "label",
-    label_time: Annotated[str, typer.Option(help="Column that says when an outcome became known.")] = "",
-    positive: Annotated[str, typer.Option(help="The positive one of two labels with names.")] = "",
+    policy: PolicyOption = Path("policy.yaml"),
+    label: LabelOption = "label",
+    label_time: LabelTimeOption = "",
+    positive: PositiveOption = "",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Compare the canary with the champion on live outcomes: promote it, go on, or take it back."""
     from gatehouse.registry import live_stage
+    from gatehouse.registry.rollout_stage import sections_of
     from gatehouse.reports.contents import rendered
 
-    opened, rules = open_store(store), _policy_in(policy).live
-    if rules is None:
-        raise ConfigurationError(f"{policy}: expected a section `live` that says what must hold, found none.")
+    opened = open_store(store)
+    rules, _ = sections_of(_policy_in(policy).model_dump(mode="json"))
     name = named(opened, model).ledger.model_name
     read = {"label": label, "label_time": label_time, "positive": positive}
-    result = live_stage.evaluate_live(
-        live_stage.LiveRequest(
-            model_name=name,
-            log=live_stage.collect_arms(opened, name),
-            outcomes=live_stage.published_outcomes(opened, outcomes),
-            rules=rules,
-            **read,
-        ),
-        opened,
-    )
+    log = live_stage.collect_arms(opened, name)
+    result = models.compare_live(opened, name, rules, log, outcomes, read)
     page = rendered(opened, result.evaluation)
     if html is not None:
         written(html, page.read_text(encoding="utf-8"))
     body = opened.read_json(result.evaluation, live_stage.FILE)
     view = {"verdict": result.verdict, "reasons": result.reasons, "differences": body["differences"]}
     show(result, as_json, view=view | {"rows": body["facts"], "page": html or page})
+
+
+@app.command("rollout")
+def roll_out(
+    model: Annotated[str, typer.Argument(metavar="NAME", help="Default: the only model.")] = "",
+    outcomes: Annotated[str, typer.Option(help="A table of outcomes: a file, or a reference.")] = "",
+    policy: PolicyOption = Path("policy.yaml"),
+    label: LabelOption = "label",
+    label_time: LabelTimeOption = "",
+    positive: PositiveOption = "",
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take a rollout one step: the version in staging to its first requests, a canary to more of them, or back."""
+    opened = open_store(store)
+    name = named(opened, model).ledger.model_name
+    read = {"label": label, "label_time": label_time, "positive": positive}
+    step, evaluation = models.roll_out(opened, name, _policy_in(policy), outcomes, read)
+    version = {"version": f"{name}:{step.version}", "share": step.share} if step.version else {}
+    show(step, as_json, view={"decision": step.decision, **version, "why": step.reasons, "evaluation": evaluation})
+
+
+@app.command("copy")
+def copy_model(
+    model: VersionArgument,
+    to: Annotated[str, typer.Option(help="The other store, such as s3://prod/store.")],
+    project: Annotated[
+        Path | None,
+        typer.Option(help="The project of that store, for its policy; default: the policy it was judged by."),
+    ] = None,
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a version with all evidence to another store, judge it by the gate there, and register it."""
+    from gatehouse.project.project import load_project
+    from gatehouse.registry.copying import copy_version
+    from gatehouse.store.store import ArtifactStore
+
+    target = load_project(project_folder(project)) if project else None
+    if target and target.file.model != named(open_store(store), model).ledger.model_name:
+        raise ConfigurationError(f"--project: expected that of {model}, found one of {target.file.model}.")
+    judging = (target.policy, target.file.evaluation) if target else (None, None)
+    copied = copy_version(named(open_store(store), model), ArtifactStore.open(to), *judging)
+    show(copied, as_json)
+    raise typer.Exit(0 if copied.version else 3)
 
 
 @app.command()

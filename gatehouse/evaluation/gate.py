@@ -52,7 +52,7 @@ class Rule:
     observed: str
     holds: bool
     inconclusive: bool = False
-    severity: Literal["refuse", "warn"] = "refuse"
+    severity: Literal["refuse", "approval", "warn"] = "refuse"
     owner: str = ""
     reason: str = ""
 
@@ -63,11 +63,17 @@ class Rule:
 
     @property
     def warns(self) -> bool:
-        """Whether it does not hold, and is only reported."""
-        return not self.holds and self.severity == "warn"
+        """Whether it does not hold, and is reported without refusing the candidate."""
+        return not self.holds and self.severity != "refuse"
+
+    @property
+    def asks(self) -> bool:
+        """Whether it does not hold, and a person decides about the candidate."""
+        return not self.holds and self.severity == "approval"
 
     def __str__(self) -> str:
-        terms = ": ".join(filter(None, [self.owner and f"owner {self.owner}", self.reason]))
+        asks = "a person decides" * self.asks
+        terms = ": ".join(filter(None, [asks, self.owner and f"owner {self.owner}", self.reason]))
         return f"{self.name}: expected {self.expected}, found {self.observed}{terms and f' ({terms})'}"
 
 

@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model_validator
@@ -32,7 +33,7 @@ OF_METRICS = ("bar", "baseline", "champion", "floor", "guessing", "slices")
 RULE_NAMES = (
     *("bar", "baseline", "guessing", "leakage alarm", "champion", "floor", "slices", "slice", "validation"),
     *("leakage", "split checks", "warnings", "latency", "model size", "memory", "drift", "test rows", "fairness"),
-    *("integration", "lineage", "regressions", "regression", "training age", "unseen rows"),
+    *("integration", "lineage", "regressions", "regression", "training age", "unseen rows", "alignment"),
 )
 """First words of the names of the gate's rules; severity, owner, reason and exemptions refer to them."""
 
@@ -116,8 +117,10 @@ class IntegrationSpec(Spec):
 class Terms(Spec):
     """The severity of a rule, its owner, and its reason."""
 
-    severity: Literal["refuse", "warn"] = Field(
-        "refuse", description="Whether a broken rule refuses the candidate, or is only reported."
+    severity: Literal["refuse", "approval", "warn"] = Field(
+        "refuse",
+        description="Whether a broken rule refuses the candidate, lets a person decide (whatever `approval` says), or "
+        "is only reported.",
     )
     owner: str = Field("", description="Owner of the rule: whom to ask about it.")
     reason: str = Field("", description="Why the rule exists.")
@@ -281,6 +284,40 @@ class LiveRules(Spec):
         return self
 
 
+class AlignmentRule(Spec):
+    """How the differences of past candidates offline and on live outcomes must go together.
+
+    The lower bound of the 95 % interval of the rank correlation must reach the least one; if only its upper bound does,
+    the rule is inconclusive.
+    """
+
+    live: str = Field(description="What was compared on live outcomes: a metric, or a column under `live.values`.")
+    min_correlation: float = Field(0.0, ge=-1.0, le=1.0, description="Least rank correlation.")
+    min_candidates: int = Field(10, ge=4, description="With fewer candidates the rule is not checked.")
+
+
+class RolloutRules(Spec):
+    """How a canary gets to all requests: share by share, each after a live verdict, to champion or back."""
+
+    shares: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = Field(
+        (0.01, 0.05, 0.25, 0.5), min_length=1, description="Shares of the requests that a canary gets, in this order."
+    )
+    min_hours: float = Field(
+        24.0, ge=0.0, allow_inf_nan=False, description="Hours that a canary keeps each share at least."
+    )
+    outcomes: int = Field(
+        100,
+        ge=1,
+        description="Keys of the canary that must have got an outcome at a share before it leaves it.",
+    )
+
+    @model_validator(mode="after")
+    def _rise(self) -> "RolloutRules":
+        if any(share >= after for share, after in pairwise(self.shares)):
+            raise ValueError(f"shares: expected each above the one before it, found {list(self.shares)}")
+        return self
+
+
 class GatePolicy(Spec):
     """The promotion policy: every rule whose severity is `refuse` must hold. The task gives the defaults of nulls."""
 
@@ -375,6 +412,19 @@ class GatePolicy(Spec):
     four_eyes: bool = Field(
         False, description="With `manual`: a person who trained or submitted a model may not approve it."
     )
+    alignment: AlignmentRule | None = Field(
+        None,
+        description="How offline and live differences of past candidates must go together; null if that is not asked. "
+        "It is checked when a candidate is registered.",
+    )
+    live_required: bool = Field(
+        False,
+        description="Whether a candidate becomes champion only after the verdict *promote* on live outcomes. The first "
+        "champion needs none.",
+    )
+    rollout: RolloutRules = operational(
+        RolloutRules(), description="How a canary gets from its first share to champion; in no key of the gate."
+    )
     live: LiveRules | None = operational(
         None, description="What must hold of a canary on live outcomes; no rule of the gate, and in no key of it."
     )
@@ -443,7 +493,8 @@ class GatePolicy(Spec):
 
     def unused(self, applied: tuple[str, ...]) -> tuple[str, ...]:
         """Names under `rules` that match none of the rules that were applied, given by name."""
-        used = {name for rule in applied for name in self._matching(rule)}
+        by_ledger = ("alignment",) if self.alignment else ()
+        used = {name for rule in (*applied, *by_ledger) for name in self._matching(rule)}
         return tuple(sorted({*self.rules} - used))
 
     def _matching(self, rule: str) -> list[str]:

@@ -13,6 +13,7 @@ from gatehouse.metrics.sequential import half_width, ratio_evidence
 if TYPE_CHECKING:
     import pyarrow as pa
 
+FILE = "live.json"
 CHAMPION, CANARY, INTERLEAVED = "champion", "canary", "interleaved"
 PROMOTE, GO_ON, BACK = "promote", "go on", "back"
 _FEWEST_GUARDED = 30
@@ -231,6 +232,7 @@ def judge(
         "differences": _plain([*differences, failed]),
         "slices": _plain(slices),
         "ratio": {"evidence": evidence, "alarm": float(-np.log(alpha))},
+        "outcomes": min((item.in_canary for item in differences), default=0),
         "days": days,
         "alpha": alpha,
     }

@@ -42,6 +42,10 @@ KINDS = {
 _KEPT = ("decision_time", "model", "model_version")
 
 
+class NoLogError(ConfigurationError):
+    """No predictor has logged such rows."""
+
+
 def pseudonym(model_name: str, *values: object) -> str:
     """16 hexadecimal digits in place of values, the same for the same values of a model."""
     return hashlib.sha256(json.dumps([model_name, *values], default=str).encode()).hexdigest()[:16]
@@ -100,7 +104,7 @@ def publish_log(
 ) -> str:
     """Publish the chosen rows of files of a log as one artifact; equal files give an equal one.
 
-    Raises ConfigurationError if there is no row of `of`.
+    Raises NoLogError if there is no row of `of`.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -113,7 +117,7 @@ def publish_log(
                 schemas.append(table.schema)
                 pq.write_table(table, parts[-1])
         if not parts:
-            raise ConfigurationError(
+            raise NoLogError(
                 f"predictions: expected rows of {of} in {store.address}/{FOLDER}/{name}, found none. Start the "
                 "predictor with --log."
             )

@@ -227,6 +227,8 @@ def _policy_problems(file: ProjectFile, policy: GatePolicy) -> Iterator[str]:
     for key, rule in (("require_integration", "integration"), ("require_online", "integration online")):
         if file.integration is None and getattr(policy, key) and policy.terms_of(rule).severity == "refuse":
             yield f"{key}: expected the section integration in {PROJECT_FILE}, found none; each candidate is refused"
+    if policy.live_required and policy.live is None:
+        yield "live_required: expected a section `live` that says what must hold, found none"
     regressions = policy.regressions
     measured = regressions and (regressions.metrics or (regressions.slices and file.evaluation.slices))
     if regressions and not measured and policy.terms_of("regressions").severity == "refuse":

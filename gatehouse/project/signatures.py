@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-NAMES = ("training", "promotion", "monitoring", "materialization", "scoring")
+NAMES = ("training", "promotion", "rollout", "monitoring", "materialization", "scoring")
 """Names of the pipelines: each is a function in the module with its name in `pipelines`."""
 _TYPES = {"str": "STRING", "int": "NUMBER_INTEGER", "float": "NUMBER_DOUBLE", "bool": "BOOLEAN"}
 

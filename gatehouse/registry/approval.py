@@ -154,11 +154,10 @@ def _person(name: str) -> str:
 def standing(state: State, verdict: Verdict, now: datetime) -> str:
     """The state of a verdict that waits for a person: `awaiting approval`, `awaiting promotion` or `rejected`."""
     signature = state.signature_on(verdict.digest)
-    if signature is None or signature.approval is None:
-        return "awaiting approval"
-    if signature.kind == "rejected":
+    if signature is not None and signature.kind == "rejected":
         return "rejected"
-    return "awaiting approval" if _text(now) > signature.approval.until else "awaiting promotion"
+    valid = signature is not None and signature.approval is not None and _text(now) <= signature.approval.until
+    return "awaiting promotion" if valid or verdict.approval == "automatic" else "awaiting approval"
 
 
 def now() -> datetime:
@@ -199,6 +198,7 @@ def exempt(
     if ledger is None or verdict is None:
         raise ExemptionError(f"{model} was never judged by the gate. Run the training pipeline first.")
     broken = [entry.name for entry in rules_of(store, verdict.evaluation) if entry.refuses]
+    broken += ["alignment"] if verdict.alignment else []
     if rule not in broken:
         raise ExemptionError(
             f"--rule: expected a rule that {model} breaks ({', '.join(broken) or 'none'}), found {rule!r}."

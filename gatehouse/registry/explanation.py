@@ -252,6 +252,14 @@ def act_of(number: int, record: Record) -> Act:
         what = f"{Reference.parse(record.exemption.model).short} is {record.exemption}"
     elif record.kind == "refused" and record.verdict:
         what = f"{record.verdict.verdict} {Reference.parse(record.verdict.subject.model).short}"
+    elif record.live:
+        live = record.live
+        beside = f"beside {Reference.parse(live.champion).short}, {live.outcomes:,} keys with an outcome"
+        what = f"live verdict {live.verdict} ({live.short}) on version {record.version} {beside}"
+    elif record.counterpart:
+        other = record.counterpart
+        place = f"version {other.version} of {other.store}, record {other.record} (sha256-{other.digest[:12]})"
+        what = f"version {record.version} was copied {other.direction} {place}"
     elif record.kind == "promoted":
         share = "" if record.share is None else f" with {record.share:.4g} of the requests"
         what = f"version {record.version} is {record.alias}{share}{', gate overridden' if record.override else ''}"
@@ -261,6 +269,7 @@ def act_of(number: int, record: Record) -> Act:
         tags = ", ".join(f"{name}={value}" for name, value in record.tags.items())
         what = f"{verbs.get(record.kind, record.kind)} version {record.version}{until}{f': {tags}' if tags else ''}"
     reasons = [*advised(record.verdict.reasons), *map(str, record.verdict.exempted)] if record.verdict else []
+    reasons += record.live.reasons if record.live else ()
     return Act(
         number=number,
         at=str(record.provenance.get("at", "")),

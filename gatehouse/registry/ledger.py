@@ -93,12 +93,19 @@ class Verdict(_Entry):
     kept_out: bool = Field(False, description="It is inconclusive, and the policy refuses what is.")
     floor: str = ""
     below: bool = Field(False, description="On the test rows it is worse than the floor, however little.")
+    live_required: bool = Field(False, description="The policy asks for a live verdict before it becomes champion.")
+    alignment: Literal["", "refused", "inconclusive"] = Field("", description="By the ledger's rule, if that refuses.")
 
     @property
     def admits(self) -> bool:
         """Whether the candidate becomes a version: it passed, or it is inconclusive and a person decides."""
         awaits_approval = self.verdict == "inconclusive" and self.approval == "manual" and not self.kept_out
         return self.verdict == "pass" or awaits_approval
+
+    @property
+    def waits_for_outcomes(self) -> bool:
+        """Whether it becomes champion by a live verdict only; without a champion there is nothing to compare with."""
+        return self.live_required and bool(self.champion)
 
     @property
     def summary(self) -> str:
@@ -119,6 +126,24 @@ class Verdict(_Entry):
         return f"sha256-{self.digest[:12]}"
 
 
+class LiveVerdict(_Entry):
+    """The verdict of an evaluation on live outcomes: on a canary beside a champion, both named by their models."""
+
+    champion: str
+    canary: str
+    evaluation: str
+    rules: str = Field(description="SHA-256 of the section `live` of the policy.")
+    verdict: Literal["promote", "go on", "back"]
+    reasons: tuple[str, ...] = ()
+    outcomes: int = Field(0, description="Keys of the canary with an outcome, in what has fewest.")
+    since: int = Field(0, description="The record that gave the canary the share at which this was measured.")
+
+    @property
+    def short(self) -> str:
+        """The digest of all its content, as a person gives it."""
+        return f"sha256-{digest_of(self.model_dump(mode='json'))[:12]}"
+
+
 class Approval(_Entry):
     """A person's approval or rejection of the verdict with this digest.
 
@@ -130,14 +155,24 @@ class Approval(_Entry):
     until: str = ""
 
 
+class Counterpart(_Entry):
+    """The record of another store's ledger from which, or to which, a version was copied, and its version there."""
+
+    direction: Literal["from", "to"]
+    store: str
+    version: int
+    record: int
+    digest: str
+
+
 class Record(_Entry):
     """One entry of a ledger.
 
     `verdict` and `lineage` are given for `registered`, `verdict` for `refused`, `alias` for `promoted`, `approval` for
-    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`. `share` is the share of the requests
-    that a canary answers; None for its present one, or `SHARE`. `version` is 0 for `refused` and `exempted`, and for
-    `rolled_back` the version that becomes champion again. `provenance` (who, when, in which run) and `reason` (a
-    person's words) have no effect on the state.
+    `approved` and `rejected`, `exemption` for `exempted`, `tags` for `tagged`, `live` for `compared`,
+    `counterpart` for `copied`. `share` is the share of the requests that a canary answers; None for its present one, or
+    `SHARE`. `version` is 0 for `refused` and `exempted`, and for `rolled_back` the version that becomes champion again.
+    `provenance` (who, when, in which run) and `reason` (a person's words) have no effect on the state.
     """
 
     kind: Literal[
@@ -151,6 +186,8 @@ class Record(_Entry):
         "archived",
         "tagged",
         "exempted",
+        "compared",
+        "copied",
     ]
     version: int = Field(0, ge=0)
     alias: Literal["", "staging", "shadow", "canary", "champion"] = ""
@@ -158,6 +195,8 @@ class Record(_Entry):
     verdict: Verdict | None = None
     approval: Approval | None = None
     exemption: Exemption | None = None
+    live: LiveVerdict | None = None
+    counterpart: Counterpart | None = None
     tags: dict[str, str] = Field(default_factory=dict, description="An empty value removes a tag.")
     lineage: tuple[str, ...] = ()
     override: bool = False
@@ -198,8 +237,9 @@ class State:
     """The state after all records of a ledger, of which there are `size`.
 
     Version n is at index n - 1 of `versions`. `verdicts` are pairs of the record's number and the verdict, `approvals`
-    the records `approved` and `rejected`. `staging`, `shadow` and `canary` are versions; 0 for none. `canary_share` is
-    the share of the requests that the canary answers. `champions` holds the champion last, before it the champions to
+    the records `approved` and `rejected`; `live` are pairs as `verdicts`, of live verdicts. `staging`, `shadow` and
+    `canary` are versions; 0 for none. `canary_share` is the share of the requests that the canary answers, since record
+    `canary_at`. `champions` holds the champion last, before it the champions to
     which a rollback can return; no version is listed twice.
     """
 
@@ -210,6 +250,8 @@ class State:
     shadow: int = 0
     canary: int = 0
     canary_share: float = 0.0
+    canary_at: int = 0
+    live: tuple[tuple[int, LiveVerdict], ...] = ()
     approvals: tuple[Record, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
     champions: tuple[int, ...] = ()
@@ -248,6 +290,17 @@ class State:
     def last_verdict(self, model: str) -> tuple[int, Verdict] | None:
         """The last verdict on a model under any policy with the number of its record, or None."""
         return next((entry for entry in reversed(self.verdicts) if entry[1].subject.model == model), None)
+
+    def last_live(self, canary: str, champion: str, before: int | None = None) -> tuple[int, LiveVerdict] | None:
+        """The last live verdict on two models, perhaps before a record, with the number of its record, or None."""
+        return next(
+            (
+                (at, live)
+                for at, live in reversed(self.live)
+                if (live.canary, live.champion) == (canary, champion) and (before is None or at < before)
+            ),
+            None,
+        )
 
     def rejected(self, verdict: Verdict) -> bool:
         """Whether the last signature on a verdict rejects it."""
@@ -366,6 +419,18 @@ def _apply(state: State, record: Record) -> State:
         ends = {version.version} if record.kind == "rejected" else set[int]()
         return replace(_without(state, ends, SHADOW, CANARY), approvals=(*state.approvals, bare))
 
+    if record.kind == "compared":
+        if record.live is None or record.live.canary != version.model:
+            raise impossible(f"it holds no live verdict on version {version.version}")
+        known = state.last_live(version.model, record.live.champion)
+        repeated = known is not None and known[1] == record.live
+        return state if repeated else replace(state, live=(*state.live, (number, record.live)))
+
+    if record.kind == "copied":
+        if record.counterpart is None:
+            raise impossible("it names no record of another ledger")
+        return state
+
     if record.kind == "tagged":
         tags = {name: value for name, value in (dict(version.tags) | record.tags).items() if value}
         return replace(state, versions=_changed(state, replace(version, tags=tuple(sorted(tags.items())))))
@@ -394,7 +459,7 @@ def _apply(state: State, record: Record) -> State:
     if record.share is not None and record.alias != CANARY:
         raise impossible(f"a share of the requests is for {CANARY}, not {record.alias}")
     if record.alias in state.aliases_of(version.version):
-        return state if record.share is None else replace(state, canary_share=record.share)
+        return state if record.share is None else replace(state, canary_share=record.share, canary_at=number)
     if record.alias == STAGING:
         staged = replace(version, staged_at=number, withdrawn=False)
         return replace(state, staging=version.version, versions=_changed(state, staged))
@@ -410,14 +475,14 @@ def _apply(state: State, record: Record) -> State:
         raise impossible(f"version {version.version} is the champion")
     alias: dict[str, Any] = {record.alias: version.version}
     if record.alias == CANARY:
-        alias["canary_share"] = SHARE if record.share is None else record.share
+        alias |= {"canary_share": SHARE if record.share is None else record.share, "canary_at": number}
     return replace(state, **alias, versions=_changed(state, replace(version, withdrawn=False)))
 
 
 def _without(state: State, versions: Set[int], *aliases: str) -> State:
     """The state in which none of the versions holds any of the aliases."""
     cleared: dict[str, Any] = {alias: 0 for alias in aliases if state.holder(alias) in versions}
-    return replace(state, **cleared | ({"canary_share": 0.0} if CANARY in cleared else {}))
+    return replace(state, **cleared | ({"canary_share": 0.0, "canary_at": 0} if CANARY in cleared else {}))
 
 
 def _changed(state: State, version: ModelVersion) -> tuple[ModelVersion, ...]:
@@ -475,25 +540,36 @@ class Ledger:
 
         `decide` is a pure function of the state. It is called again if another writer was faster, and may raise.
         """
-        records, head = self._read()
-        state = fold(records)
+        state = self.state()
         while (record := decide(state)) is not None:
-            _require_printable(record, by)
-            record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
-            after = fold([record], state)
-            body = _sealed(record.model_dump(mode="json"), head)
-            if head:
-                self._put_head(state.size, head)  # A killed writer left none.
-            if self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
-                state, head = after, str(body["digest"])
-                try:
-                    self._put_head(state.size, head)
-                except StoreError as error:
-                    logger.warning("%s: the next record will note record %d: %s", self._heads, state.size, error)
-            else:
-                records, head = self._read()
-                state = fold(records)
+            state = self.append(record, state, by) or self.state()
         return state
+
+    def append(self, record: Record, state: State, by: str = "") -> State | None:
+        """Append a record after `state`, which was read here; the state after it, or None if another writer was faster.
+
+        Raises LedgerError if the record cannot follow.
+        """
+        _require_printable(record, by)
+        record = record.model_copy(update={"provenance": author(by) | {"run": os.environ.get(RUN_ID, "")}})
+        after, head = fold([record], state), self._verified[state.size - 1][1] if state.size else ""
+        body = _sealed(record.model_dump(mode="json"), head)
+        if head:
+            self._put_head(state.size, head)  # A killed writer left none.
+        if not self.store.objects.put_bytes(self._key(after.size), (canonical_json(body) + "\n").encode()):
+            return None
+        self._verified.append((record, str(body["digest"])))
+        try:
+            self._put_head(after.size, str(body["digest"]))
+        except StoreError as error:
+            logger.warning("%s: the next record will note record %d: %s", self._heads, after.size, error)
+        return after
+
+    def counterpart(self, direction: Literal["from", "to"], version: int, number: int) -> Counterpart:
+        """A record of this ledger about a version, as the ledger of another store names it."""
+        self._read()
+        of = {"store": self.store.address, "version": version, "record": number}
+        return Counterpart.model_validate({"direction": direction, **of, "digest": self._verified[number - 1][1]})
 
     def _put_head(self, number: int, digest: str) -> None:
         self.store.objects.put_bytes(f"{self._heads}/{number:06d}-{digest}", b"")

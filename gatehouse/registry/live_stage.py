@@ -8,6 +8,7 @@ from pydantic import Field
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import LiveRules
 from gatehouse.metrics.catalogue import is_own
+from gatehouse.monitoring.live import FILE as FILE
 from gatehouse.registry.ledger import CANARY, CHAMPION, Ledger, fold
 from gatehouse.registry.naming import NAME
 from gatehouse.store.builder_code import builder_code
@@ -18,8 +19,6 @@ from gatehouse.store.store import ArtifactStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-FILE = "live.json"
 
 
 class LiveRequest(StageModel):
@@ -83,7 +82,8 @@ def collect_arms(store: ArtifactStore, name: str) -> str:
     from gatehouse.monitoring.live_log import live_files, publish_log
 
     since = datetime.fromisoformat(str(began.provenance["at"]))
-    details: dict[str, Any] = {"champion": state.champion, "canary": state.canary, "records": state.size}
+    # Only what moved the canary: a look without new rows gives the same log.
+    details: dict[str, Any] = {"champion": state.champion, "canary": state.canary, "records": state.canary_at}
     details |= {"shares": sorted({*shares.values()}), "canary_share": state.canary_share}
     inputs = {CHAMPION: versions[0].model, CANARY: versions[1].model}
     of = f"{name}:{state.champion} and {name}:{state.canary} side by side"
@@ -164,7 +164,7 @@ def evaluate_live(request: LiveRequest, store: ArtifactStore) -> LiveResult:
         {FILE: canonical_json(body)},
         derived_from={"log": request.log, "outcomes": request.outcomes, **manifest.derived_from},
         configuration={"rules": request.rules.model_dump(mode="json"), "label": request.label},
-        details={"verdict": body["verdict"], "reasons": body["reasons"], **manifest.details},
+        details={**{name: body[name] for name in ("verdict", "reasons", "outcomes")}, **manifest.details},
     )
     return LiveResult(evaluation=str(evaluation), verdict=body["verdict"], reasons=tuple(body["reasons"]))
 

@@ -19,7 +19,7 @@ from gatehouse.registry.ledger import (
     State,
     Verdict,
 )
-from gatehouse.registry.registration import require_binding
+from gatehouse.registry.registration import WrongEvaluationError, require_binding
 from gatehouse.reports.advice import advised
 from gatehouse.store.records import whoami
 from gatehouse.store.store import ArtifactStore
@@ -29,6 +29,10 @@ class PromotionError(GatehouseError):
     """A version cannot be promoted, rolled back or archived; the message says which can."""
 
     permanent = True
+
+
+class LiveVerdictError(GatehouseError):
+    """The policy asks for a live verdict of *promote*, and the last one is another one, or there is none."""
 
 
 def promote(
@@ -49,38 +53,76 @@ def promote(
     The version is verified again: the evaluation agrees with the ledger, the model's files are complete, and the
     exemptions on which the verdict depends are still valid. If the policy's approval is manual, a person's approval of
     the last verdict must be valid now. `shadow` and `staging` need no approval, because users do not get the model's
-    answers; a version whose last verdict a person rejected gets `staging` only. Version 0 is the one in staging when
-    this starts, even if another one takes its place later. A version that was rolled back needs a reason. With
-    `override` it is promoted although the gate's last verdict was negative, or about another champion, or there is no
-    approval; this needs a reason, under `four_eyes` from somebody who neither trained nor submitted it.
+    answers; a version whose last verdict a person rejected gets `staging` only. If the policy asks for live outcomes, a
+    champion needs their verdict *promote*. Version 0 is the one in staging when this starts, even if another one takes
+    its place later. A version that was rolled back needs a reason. With `override` it is promoted although the gate's
+    last verdict was negative, or about another champion, or there is no approval or live verdict; this needs a reason,
+    under `four_eyes` from somebody who neither trained nor submitted it.
 
     Raises PromotionError if the version cannot get the alias; StaleVerdictError if it was judged against another
-    champion; ExemptionError, ApprovalError if an exemption has expired, or an approval is missing;
-    WrongEvaluationError, MissingArtifactError, CorruptArtifactError if evaluation or model are not as in the ledger.
+    champion; ExemptionError, ApprovalError, LiveVerdictError if an exemption has expired, or an approval or live
+    verdict is missing; WrongEvaluationError, MissingArtifactError, CorruptArtifactError if evaluation or model are not
+    as in the ledger.
     """
     if override and not reason.strip():
         raise PromotionError("An override needs a reason: give --reason.")
     ledger = Ledger(store, model_name)
     number = version or ledger.state().staging
+    return ledger.extend(lambda state: verified_promotion(ledger, state, number, reason, override, to, share, by), by)
 
-    def decide(state: State) -> Record | None:
-        record = next_promotion(state, model_name, number, reason, override, to, share)
-        if record is None or _only_lowers(state, record):
-            return record
-        chosen, verdict = _judged(state, model_name, number)
-        require_binding(store, verdict)
-        if override:
-            require_other_eyes(store, ledger, chosen, verdict, by or whoami())
-            return record
-        answers = to in (CANARY, CHAMPION)
-        if answers:
-            require_exemptions(f"{model_name}:{number}", verdict, now())
-        if (answers and verdict.approval == "manual") or (to != STAGING and state.rejected(verdict)):
-            approval = require_approval(state, model_name, chosen, verdict, now())
-            require_other_eyes(store, ledger, chosen, verdict, approval.by)
+
+def verified_promotion(
+    ledger: Ledger,
+    state: State,
+    number: int,
+    reason: str = "",
+    override: bool = False,
+    to: str = CHAMPION,
+    share: float | None = None,
+    by: str = "",
+) -> Record | None:
+    """The record that promotes a version, verified as `promote` says; None if it has the alias already."""
+    store, model_name = ledger.store, ledger.model_name
+    record = next_promotion(state, model_name, number, reason, override, to, share)
+    if record is None or _only_lowers(state, record):
         return record
+    chosen, verdict = _judged(state, model_name, number)
+    require_binding(store, verdict)
+    if override:
+        require_other_eyes(store, ledger, chosen, verdict, by or whoami())
+        return record
+    answers = to in (CANARY, CHAMPION)
+    if answers:
+        require_exemptions(f"{model_name}:{number}", verdict, now())
+    if (answers and verdict.approval == "manual") or (to != STAGING and state.rejected(verdict)):
+        approval = require_approval(state, model_name, chosen, verdict, now())
+        require_other_eyes(store, ledger, chosen, verdict, approval.by)
+    if to == CHAMPION and verdict.waits_for_outcomes:
+        require_live(store, state, model_name, chosen, verdict.champion)
+    return record
 
-    return ledger.extend(decide, by)
+
+def require_live(store: ArtifactStore, state: State, model_name: str, version: ModelVersion, champion: str) -> None:
+    """Raise LiveVerdictError unless the last live verdict on a version beside the champion is *promote*.
+
+    Raises WrongEvaluationError if its evaluation says something else; CorruptArtifactError if that is damaged.
+    """
+    name, last = f"{model_name}:{version.version}", state.last_live(version.model, champion)
+    if last is None or last[1].verdict != "promote":
+        present = f"{last[1].verdict}: {'; '.join(last[1].reasons)}" if last else "none"
+        raise LiveVerdictError(
+            f"{name}: the policy asks for the verdict promote on live outcomes beside {champion}, found {present}. "
+            f"`gatehouse models rollout {model_name}` serves it to a share of the requests; or give --override and a "
+            "--reason."
+        )
+    live, manifest = last[1], store.manifest(last[1].evaluation)
+    recorded = (manifest.derived_from.get(CANARY), manifest.derived_from.get(CHAMPION), manifest.details.get("verdict"))
+    if recorded != (live.canary, live.champion, live.verdict):
+        raise WrongEvaluationError(
+            f"{live.evaluation}: expected {live.verdict}, as in the ledger, found {recorded[2]}."
+        )
+    if problems := store.problems(live.evaluation):
+        raise problems[0]
 
 
 def next_promotion(

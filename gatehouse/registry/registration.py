@@ -15,6 +15,7 @@ from gatehouse.store.canonical import digest_of
 from gatehouse.store.identity import identity_of
 from gatehouse.store.store import ArtifactStore
 
+_WORSE = ("pass", "inconclusive", "refused")
 _COMPARED = ("verdict", "champion", "exempted", "reasons", "kept_out")
 
 
@@ -58,11 +59,15 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
             f"{evaluation}: expected the rules that led to its verdict, {judged['verdict']}, found {len(rules)} rules "
             f"that lead to {verdict_of(rules)}. Judge the model again."
         )
+    if "alignment" in applied:
+        from gatehouse.registry.alignment import alignment_rules  # NumPy: an unchanged run imports none.
+
+        rules = (*rules, *alignment_rules(store, state, _policy_of(evaluation, applied)))
     exempted = exemptions_from(rules, model, champion, state, moment)
     names_exempted = {exemption.rule for exemption in exempted}
     applicable = tuple(rule for rule in rules if rule.name not in names_exempted)
     verdict, policy = verdict_of(applicable), _policy_of(evaluation, applied)
-    inconclusive = verdict == "inconclusive"
+    inconclusive, asks = verdict == "inconclusive", any(rule.asks for rule in applicable)
     best = judged.get("floor") or judged.get("comparison")
     return Verdict(
         subject=subject,
@@ -73,12 +78,14 @@ def verdict_on(store: ArtifactStore, model: str, evaluation: str, state: State, 
             f"{rule}{why_not_exempted(rule.name, model, state, moment)}" for rule in applicable if rule.refuses
         ),
         exempted=exempted,
-        approval="manual" if inconclusive and policy.inconclusive == "approval" else policy.approval,
+        approval="manual" if asks or (inconclusive and policy.inconclusive == "approval") else policy.approval,
         approval_days=policy.approval_days,
         four_eyes=policy.four_eyes,
         kept_out=inconclusive and policy.inconclusive == "refuse",
         floor=inputs.get("floor", ""),
         below=bool(best) and best["worse_by"] > 0,
+        live_required=policy.live_required,
+        alignment=next((verdict_of((rule,)) for rule in applicable if rule.name == "alignment" and rule.refuses), ""),
     )
 
 
@@ -121,7 +128,7 @@ def require_binding(store: ArtifactStore, verdict: Verdict) -> None:
         ("champion", verdict.champion, manifest.derived_from.get("champion", "")),
         ("floor", verdict.floor, manifest.derived_from.get("floor", "")),
         ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),
-        ("verdict", verdict.verdict, verdict_of(rules)),
+        ("verdict", verdict.verdict, max(verdict_of(rules), verdict.alignment or "pass", key=_WORSE.index)),
     ):
         if recorded != expected:
             raise WrongEvaluationError(
@@ -164,7 +171,7 @@ def next_registration(state: State, verdict: Verdict, lineage: tuple[str, ...]) 
     _require_champion(state.champion_other_than(model), last[1])
     if version.staged_at < last[0] and state.staging != version.version:
         return Record(kind="promoted", version=version.version, alias=STAGING)
-    if last[1].approval == "automatic" and not state.rejected(last[1]):
+    if last[1].approval == "automatic" and not last[1].waits_for_outcomes and not state.rejected(last[1]):
         return Record(kind="promoted", version=version.version, alias=CHAMPION)
     return None
 
@@ -181,7 +188,8 @@ def _require_champion(present: str, verdict: Verdict) -> None:
 def decision_on(state: State, verdict: Verdict, now: datetime) -> str:
     """The decision about a judged candidate, in words.
 
-    `approved`, `awaiting approval`, `awaiting promotion` (approved by a person and not promoted yet), `rejected`,
+    `approved`, `awaiting approval`, `awaiting promotion` (by a person or a rollout; a needed approval is there),
+    `rejected`,
     `refused`, `inconclusive`, `replaced` (it was champion before), `rolled back` or `archived`.
     """
     version = state.version_of(verdict.subject.model)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from gatehouse.errors import ConfigurationError, GatehouseError
-from gatehouse.evaluation.spec import GatePolicy
+from gatehouse.evaluation.spec import NOT_CHECKED, GatePolicy
 from gatehouse.registry import promotion
 from gatehouse.registry.approval import approval_command, now, rules_of
 from gatehouse.registry.explanation import require_answers
@@ -194,8 +194,15 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
             f"then gatehouse models promote {name}:{number}, or the promotion pipeline",
         )
     elif not reasons and decision == "awaiting promotion":
-        reasons = (f"gatehouse models promote {name}:{number}, or the promotion pipeline",)
+        way = f"gatehouse models promote {name}:{number}, or the promotion pipeline"
+        live = f"gatehouse models rollout {name}, or the rollout pipeline: the policy asks for live outcomes"
+        reasons = (live if verdict.waits_for_outcomes else way,)
     warnings = [*map(str, verdict.exempted), *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
+    if (asked := store.manifest(evaluation).configuration["policy"]).get("alignment"):
+        from gatehouse.registry.alignment import alignment_rules
+
+        rules = alignment_rules(store, before, GatePolicy.model_validate(asked))
+        warnings += [str(rule) for rule in rules if rule.warns or rule.observed.startswith(NOT_CHECKED)]
     if champion := before.last_verdict(verdict.champion):
         evaluations = (champion[1].evaluation, evaluation)
         earlier, policy = (dict(store.manifest(name).configuration["policy"]) for name in evaluations)

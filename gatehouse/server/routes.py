@@ -301,8 +301,8 @@ def submit_run(request: Request, response: Response, token: Runner, body: pipeli
 
 
 def _require_runs(request: Request, token: Token, names: Iterable[str]) -> None:
-    """Require what a token needs to run pipelines: that of promotions can change the champion."""
-    if "promotion" in names:
+    """Require what a token needs to run pipelines: two of them can change the champion."""
+    if {"promotion", "rollout"}.intersection(names):
         request.app.state.access.require(request, token, "promote")
 
 

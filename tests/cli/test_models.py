@@ -1,6 +1,7 @@
 """The verbs of `gatehouse models`."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -153,3 +154,19 @@ def test_promote_rollback_and_archive(two: Gate) -> None:
     assert f"{NAME}:2 is archived" in _call(two, "archive", f"{NAME}:2")
     with pytest.raises(PromotionError):
         _call(two, "archive", ":1")
+
+
+def test_a_rollout_begins_and_a_version_is_copied_to_another_store(two: Gate, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("live: {metrics: {brier: 0.02}}\nrollout: {shares: [0.1]}\n")
+    rollout = ("rollout", NAME, "--policy", str(policy))
+    assert "models approve" in _call(two, *rollout)
+    two.approve(2)
+    assert "began" in (shown := _call(two, *rollout)) and f"{NAME}:2" in shown and "0.1" in shown
+    assert json.loads(_call(two, *rollout, "--json"))["decision"] == "waits"
+    policy.write_text("approval: manual\n")
+    with pytest.raises(ConfigurationError, match="section `live`"):
+        _call(two, *rollout)
+    copied = json.loads(_call(two, "copy", f"{NAME}:1", "--to", str(tmp_path / "prod"), "--json"))
+    assert (copied["decision"], copied["version"]) == ("approved", 1)
+    assert "was copied to version 1" in _call(two, "show", NAME)

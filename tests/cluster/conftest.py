@@ -161,7 +161,7 @@ class Cluster:
         for project in self._projects:
             for recurring in list(self.api.recurring_runs(prefix=f"{project}-")):
                 self.api.delete_recurring_run(recurring.id)
-            for name in ("training", "promotion", "diagnosis", "monitoring", "scoring", "materialization"):
+            for name in ("training", "promotion", "diagnosis", "monitoring", "rollout", "scoring", "materialization"):
                 if pipeline := self.api.find_pipeline(f"{project}-{name}"):
                     for version in list(self.api.versions(pipeline.id)):
                         self._delete(f"pipelines/{pipeline.id}/versions/{version.id}")

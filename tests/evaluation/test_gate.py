@@ -191,6 +191,14 @@ def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
     assert all(str(rule).endswith(" (owner ops: few flights)") for rule in rules if rule.warns)
 
 
+def test_a_broken_rule_of_severity_approval_refuses_nobody_and_asks_a_person() -> None:
+    policy = POLICY.model_copy(update={"rules": {"slice": Terms(severity="approval", reason="few flights")}})
+    rules = judged(policy, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.59, "c": 0.1})
+    assert verdict_of(rules) == "pass"
+    assert [rule.name for rule in rules if rule.asks] == ["slice b", "slice c"] == [r.name for r in rules if r.warns]
+    assert all(str(rule).endswith(" (a person decides: few flights)") for rule in rules if rule.asks)
+
+
 def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
     policy = POLICY.model_copy(update={"rules": {"leakage": WARN, "bar": WARN}})
     rules = judged(policy, GOOD | {"roc_auc": 0.96}, BASELINE, BETTER, {"a": 0.7})

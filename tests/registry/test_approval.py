@@ -241,3 +241,16 @@ def test_the_user_is_named_by_the_environment_then_by_the_service_account(
     assert whoami() == "system:serviceaccount:ml:trainer" != own
     monkeypatch.setenv("GATEHOUSE_USER", "grace")
     assert whoami() == "grace"
+
+
+def test_a_broken_rule_of_severity_approval_lets_a_person_decide_in_place_of_the_policy(gate: Gate) -> None:
+    gate.run(gate.model(1))
+    policy = GatePolicy(rules={"drift": {"severity": "approval"}})
+    model = gate.model(2)
+    asking = {"good": False, "verdict": "pass", "rule": "drift temp", "severity": "approval"}
+    result = gate.register(model, gate.evaluate(model, gate.resolve(model, policy), policy=policy, **asking))
+    assert result.decision == "awaiting approval" and "a person decides" in result.warnings[0]
+    with pytest.raises(ApprovalError):
+        promote(gate.store, NAME, 2)
+    gate.approve(2)
+    assert promote(gate.store, NAME, 2).champion == 2

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from kfp import dsl
 
-from gatehouse.components import promote, register, resolve
+from gatehouse.components import await_approval, promote, register, resolve
 from gatehouse.errors import ConfigurationError
+from gatehouse.registry.awaiting_stage import ApprovalOverdueError
 from gatehouse.registry.stage import NoChampionError
 from tests.components import call, stored
 from tests.registry.gate import MANUAL, NAME, Gate
@@ -60,3 +61,16 @@ def test_the_summary_of_a_refusal_gives_reasons_and_an_earlier_registration(
     # A sentence right below a list would run on in its last entry.
     assert "0 other candidates" in text and text.count("before\n\n") == 1
     assert ("champion: an earlier run registered the same model\n" in text) == earlier
+
+
+def test_a_run_waits_for_a_person_and_promotes_what_was_approved(gate: Gate, tmp_path: Path) -> None:
+    gate.run(gate.model(1), policy=MANUAL)
+    ledger = {"store": gate.store.address, "model_name": NAME}
+    with pytest.raises(ApprovalOverdueError, match="models approve delays:1"):
+        call(await_approval, tmp_path, timeout_minutes=0.0001, **ledger)
+    gate.approve(by="grace")
+    waited = call(await_approval, tmp_path, version=1, **ledger)
+    assert (waited.number, waited.by) == (1, "grace") and gate.verdict_digest().removeprefix(
+        "sha256-"
+    ) in waited.verdict
+    assert call(promote, tmp_path, version=waited.number, **ledger).decision == "promoted"

@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.components import roll_out
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import LiveRules
 from gatehouse.monitoring.live import Arms, with_outcomes
 from gatehouse.monitoring.live_log import pseudonym
-from gatehouse.registry.ledger import CANARY, CHAMPION
+from gatehouse.registry.ledger import CANARY, CHAMPION, Ledger
 from gatehouse.registry.live_stage import FILE, LiveRequest, collect_arms, evaluate_live, published_outcomes
 from gatehouse.reports.contents import rendered
 from gatehouse.store.store import ArtifactStore
+from tests.components import call
 from tests.server.live import Live, make_live
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -205,3 +207,28 @@ def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
             rang |= difference.low > 0 or difference.high < 0
         rings += rang
     assert rings <= 10
+
+
+def test_the_component_records_the_verdict_and_takes_a_worse_canary_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
+    live = make_live(ArtifactStore.open(tmp_path / "store"))
+    live.promote(1, CHAMPION)
+    live.promote(2, CANARY, 0.3)
+    asked = {"store": live.store.address, "model_name": "delays", "label_time": "known"}
+    asked |= {"policy": {"live": {"metrics": {"brier": 0.02}}}, "outcomes": str(tmp_path / "outcomes.parquet")}
+    assert "no live verdict" in call(roll_out, tmp_path, **asked).reasons[0], "no row is logged yet"
+    pq.write_table(_log(live, noise=0.35), tmp_path / "outcomes.parquet")
+    made = call(roll_out, tmp_path, **asked)
+    assert (made.decision, made.number, made.share) == ("taken back", 2, 0.0) and "brier" in made.reasons[1]
+    records = Ledger(live.store, "delays").records()
+    assert [record.kind for record in records[-2:]] == ["compared", "withdrawn"]
+    assert (
+        records[-2].live and live.store.address_of(records[-2].live.evaluation) == made.evaluation.metadata["reference"]
+    )
+    assert "brier" in Path(made.report.path).read_text()
+    again = call(roll_out, tmp_path, **asked)
+    assert (again.decision, again.evaluation.metadata["reference"]) == ("nothing", "none")
+    with pytest.raises(ConfigurationError, match="section `live`"):
+        call(roll_out, tmp_path, **asked | {"policy": {}})
