@@ -48,6 +48,7 @@ NOWHERE = {
     "doctor cluster PROJECT --platform platforms/cluster.yaml": "a cluster with kubectl",
     "run returns --store gs://acme-ml/gatehouse": "a bucket of Google",
     "predictor flight-delays --log all": "somebody who stops it",
+    "features stream --every 5": "a topic of Kafka",
 }
 """Lines that need what no test has."""
 CHANGED = {
