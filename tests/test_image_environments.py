@@ -22,12 +22,7 @@ from tests.image_environments import make_environment
 from tests.small_example import WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
-ELSEWHERE = {
-    "deploy": "of a cluster",
-    "reach": "of a cluster",
-    "recover": "of a cluster",
-    "skew": "of a log of served features",
-}
+ELSEWHERE = dict.fromkeys(("deploy", "reach", "recover"), "of a cluster") | {"skew": "of a log of served features"}
 ELSEWHERE |= dict.fromkeys(("evaluate_live", "evaluate_scores", "launch", "search"), "of a user's own pipeline")
 """The stages that no pipeline here runs, each with what it is part of."""
 _GPU = any(item.startswith("nvidia-") for item in requires("torch") or ())

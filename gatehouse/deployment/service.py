@@ -44,11 +44,12 @@ class DeploymentError(LauncherError):
 
 @dataclass(frozen=True)
 class Trouble:
-    """What keeps a service from answering, and after how many seconds it is of no use to wait on."""
+    """What keeps a service from answering, how many seconds it may last, and a pod whose log says more."""
 
     cause: Cause
     message: str
     patience: float = float("inf")
+    pod: Pod | None = None
 
 
 class ClusterService:
@@ -104,19 +105,18 @@ class ClusterService:
         `expected` is asked at each look, as an alias may move. Raises DeploymentError if that does not happen in time,
         or cannot any more.
         """
-        began, seen, since = time.monotonic(), "", dict[Cause, float]()
+        began, since, cause, message = time.monotonic(), 0.0, "", ""
         while trouble := self._trouble(model, expected, template, replicas):
             now = time.monotonic()
-            since = {trouble.cause: since.get(trouble.cause, now)}
-            if trouble.message.partition("\n")[0] != seen:
-                seen = trouble.message.partition("\n")[0]
-                logger.info("%s: %s", self.name, seen)
-            if now - began >= minutes * 60 or now - since[trouble.cause] >= trouble.patience:
-                raise DeploymentError(
-                    f"The service {self.name} does not answer with {model}:{expected()}: {trouble.message}",
-                    trouble.cause,
-                )
-            time.sleep(min(self._api.timeouts.resync, max(0.01, began + minutes * 60 - now)))
+            if trouble.cause != cause:
+                cause, since = trouble.cause, now
+            if trouble.message != message:
+                message = trouble.message
+                logger.info("%s: %s", self.name, message.splitlines()[0])
+            if now - began >= minutes * 60 or now - since >= trouble.patience:
+                why = f"The service {self.name} does not answer with {model}:{expected()}: {trouble.message}"
+                raise DeploymentError(f"{why}\n{self._tail(trouble.pod)}".strip(), trouble.cause)
+            time.sleep(self._api.timeouts.resync)
 
     def _trouble(self, model: str, expected: Callable[[], int], template: str, replicas: int) -> Trouble | None:
         """What the service lacks now; None if it answers."""
@@ -124,25 +124,21 @@ class ClusterService:
         alive = [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
         alive = [pod for pod in alive if pod["status"].get("phase") not in ("Failed", "Succeeded")]
         own = [pod for pod in alive if pod["metadata"]["labels"].get(TEMPLATE) == template]
+        refused = self._refused() if not own or self._kind == "kserve" else ""
         if not own:
-            why = self._refused()
-            return Trouble("create", why or "its pods are not made yet.", _PATIENCE if why else float("inf"))
-        if trouble := _failing(own):
-            lines = self._tail(trouble[1]) if trouble[0].cause in ("memory", "crash") else ""
-            return Trouble(trouble[0].cause, f"{trouble[0].message}\n{lines}".strip(), trouble[0].patience)
+            return Trouble("create", refused or "its pods are not made yet.", _PATIENCE if refused else float("inf"))
+        if failing := _failing(own):
+            return failing
         if waiting := [pod for pod in own if not _ready(pod)]:
-            return Trouble(
-                "probe", f"{len(own) - len(waiting)} of {replicas} pods are ready. {self._unready(waiting[0])}"
-            )
-        answers, number = [self._answer(pod, model) for pod in own], str(expected())
-        if others := [answer for answer in answers if answer != number]:
-            rest = f"{len(others)} of {len(own)} pods answer otherwise, such as {others[0] or 'not at all'}."
-            return Trouble("version", f"{rest}\n{self._tail(own[answers.index(others[0])])}")
-        if len(own) < len(alive) or len(own) < replicas:
+            message = f"{len(own) - len(waiting)} of {replicas} pods are ready. {self._warning(waiting[0])}"
+            return Trouble("probe", message.strip(), pod=waiting[0])
+        number = str(expected())
+        for pod in own:
+            if (answer := self._answer(pod, model)) != number:
+                return Trouble("version", f"a pod answers with version {answer or 'none'}.", pod=pod)
+        if len(own) < max(replicas, len(alive)):
             return Trouble("create", f"{len(own)} of {max(replicas, len(alive))} pods are new.")
-        if self._kind == "kserve" and (why := self._refused()):
-            return Trouble("create", why)
-        return None
+        return Trouble("create", refused) if refused else None
 
     def _refused(self) -> str:
         """What the object that makes the pods says against itself; empty if it says nothing."""
@@ -166,25 +162,24 @@ class ClusterService:
                 body = json.loads(b"".join(self._api.lines(place, {}, silence=10)))
         return str(body.get("version", ""))
 
-    def _unready(self, pod: Pod) -> str:
-        """The last warning about a pod, such as that of a probe."""
+    def _warning(self, pod: Pod) -> str:
+        """The last warning about a pod, such as that of a probe; empty if there is none."""
         with suppress(LauncherError, ApiConflict):
             about = f"involvedObject.name={pod_status.name_of(pod)}"
-            events = self._api.list(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=about)
-            warnings = [event for event in events if event.get("type") == "Warning"]
-            return f"The cluster says: {warnings[-1].get('reason')}: {warnings[-1].get('message')}" if warnings else ""
+            for event in reversed(self._api.list(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=about)):
+                if event.get("type") == "Warning":
+                    return f"The cluster says: {event.get('reason')}: {event.get('message')}"
         return ""
 
-    def _tail(self, pod: Pod) -> str:
-        """The last lines of a pod, of its container before if that one has ended and another runs."""
-        name, lines = pod_status.name_of(pod), list[str]()
+    def _tail(self, pod: Pod | None) -> str:
+        """The last lines of a pod, of its container before if that one has ended; empty if there are none."""
+        name = pod_status.name_of(pod) if pod else ""
         query = {"container": container_of(self._kind), "tailLines": TAIL_LINES}
-        earlier = pod_status.restarts(pod) and not _ready(pod)
+        query |= {"previous": "true"} if pod and pod_status.restarts(pod) and not _ready(pod) else {}
         with suppress(LauncherError, ApiConflict):
-            lines = self._api.text(
-                f"{self._pods}/{name}/log", query | ({"previous": "true"} if earlier else {})
-            ).splitlines()
-        return last_lines(lines, f"the log of pod {name}") if lines else ""
+            lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines() if name else []
+            return last_lines(lines, f"the log of pod {name}") if lines else ""
+        return ""
 
     def _path(self, kind: str) -> str:
         return _PLACES[kind].format(self.namespace, self.name)
@@ -207,15 +202,15 @@ def _ready(pod: Pod) -> bool:
     return any((row["type"], row["status"]) == ("Ready", "True") for row in conditions)
 
 
-def _failing(pods: Sequence[Pod]) -> tuple[Trouble, Pod] | None:
-    """What keeps a pod from running, with the pod."""
+def _failing(pods: Sequence[Pod]) -> Trouble | None:
+    """What keeps a pod from running; None if nothing does."""
     image, hopeless = pod_status.image_problem(pods)
     if image:
         message = f"its image cannot be pulled.\nThe node says: {image}\nCheck `image` and `image_pull_secrets`."
-        return Trouble("image", message, 0.0 if hopeless else _PATIENCE), pods[0]
+        return Trouble("image", message, 0.0 if hopeless else _PATIENCE)
     if unscheduled := pod_status.unschedulable(pods):
         message = f"no node takes its pods.\nThe scheduler says: {unscheduled}\nAsk for less (cpu, memory)."
-        return Trouble("schedule", message), pods[0]
+        return Trouble("schedule", message)
     for pod in pods:
         states = [
             row.get(at) or {} for row in pod["status"].get("containerStatuses", ()) for at in ("state", "lastState")
@@ -225,7 +220,6 @@ def _failing(pods: Sequence[Pod]) -> tuple[Trouble, Pod] | None:
             continue
         patience = 0.0 if pod_status.restarts(pod) >= _CRASHES else float("inf")
         if any(end.get("reason") == "OOMKilled" for end in ends):
-            message = "a pod ran out of memory (OOMKilled). Raise `memory`."
-            return Trouble("memory", message, patience), pod
-        return Trouble("crash", f"a pod ended with exit code {ends[0].get('exitCode')}.", patience), pod
+            return Trouble("memory", "a pod ran out of memory (OOMKilled). Raise `memory`.", patience, pod)
+        return Trouble("crash", f"a pod ended with exit code {ends[0].get('exitCode')}.", patience, pod)
     return None

@@ -185,7 +185,7 @@ def test_a_failure_is_explained_and_the_deployment_before_it_applied_again(
         with pytest.raises(DeploymentError) as caught:
             deploy(live, memory="3Gi", minutes=0.02 if cause in ("schedule", "probe") else 5)
         assert caught.value.cause == cause and first.deployment in str(caught.value)
-        assert ("the last line" in str(caught.value)) == (cause in ("memory", "crash"))
+        assert ("the last line" in str(caught.value)) == (cause in ("memory", "crash", "probe"))
         assert ("refused" in str(caught.value)) == (cause == "probe")
         about = cluster.objects[PLACE]["metadata"]["annotations"]
         assert about == {DEPLOYMENT: first.deployment}
