@@ -135,7 +135,8 @@ class ClusterService:
         number = str(expected())
         for pod in own:
             if (answer := self._answer(pod, model)) != number:
-                return Trouble("version", f"a pod answers with version {answer or 'none'}.", pod=pod)
+                advice = "`gatehouse models rollback` takes a version back in the ledger."
+                return Trouble("version", f"a pod answers with version {answer or 'none'}. {advice}", pod=pod)
         if len(own) < max(replicas, len(alive)):
             return Trouble("create", f"{len(own)} of {max(replicas, len(alive))} pods are new.")
         return Trouble("create", refused) if refused else None

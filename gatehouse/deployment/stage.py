@@ -98,18 +98,12 @@ def deploy(request: DeployRequest, store: ArtifactStore) -> DeployResult:
         return service.apply(_objects(store, reference), about, request.force)
 
     changed = apply(deployment, previous)
-    manifest, objects = store.manifest(deployment), _objects(store, deployment)
-    settings, text = DeploySpec.model_validate(manifest.configuration), str(manifest.details["model"])
+    manifest, template = store.manifest(deployment), _template(_objects(store, deployment))
+    replicas, text = int(manifest.configuration["replicas"]), str(manifest.details["model"])
     try:
-        service.await_version(
-            name,
-            lambda: _version(store, text).number,
-            _template(objects),
-            settings.replicas,
-            spec.timeout_minutes,
-        )
+        service.await_version(name, lambda: _version(store, text).number, template, replicas, spec.timeout_minutes)
     except DeploymentError as error:
-        if request.keep or request.action == "rollback" or not previous:
+        if request.keep or request.action == "rollback" or not (previous and store.exists(previous)):
             raise
         apply(previous, present.get(PREVIOUS, "") if present.get(DEPLOYMENT) == previous else "")
         raise DeploymentError(
