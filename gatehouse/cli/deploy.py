@@ -33,7 +33,7 @@ def deploy(
         raise ConfigurationError("expected one of --file, --dry-run, --rollback, found several.")
     action = next((name for name, asked in actions.items() if asked), "deploy")
     place = profile_in(Path() if platform else project_folder(project), platform)
-    result = deployments.deploy(place, model, kind, timeout, action=action, keep=keep, force=force)
+    result = deployments.deploy(place, model, kind, timeout, action=action, keep=keep, take=force)
     if file:
         typer.echo(written(file, deployments.manifests(place, result.deployment).decode()))
     else:

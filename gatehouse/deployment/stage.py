@@ -22,14 +22,15 @@ class DeployRequest(StageModel):
     """A model as `gatehouse predictor` takes it: NAME for champion, canary and shadow, NAME@champion, or NAME:4.
 
     With `action` *write* the manifests are only published, *try* asks the cluster whether it would take them, and
-    *rollback* applies the deployment before the present one. With `keep`, a deployment that fails stays.
+    *rollback* applies the deployment before the present one. `keep` leaves a deployment that fails, and `take` takes
+    fields that others have set.
     """
 
     model: str
     settings: DeploySpec = Field(DeploySpec())
     platform: str = Field("", description="Name of the platform, for the record.")
     action: Literal["deploy", "rollback", "try", "write"] = "deploy"
-    force: bool = operational(False)
+    take: bool = operational(False)
     keep: bool = operational(False)
 
 
@@ -90,12 +91,12 @@ def deploy(request: DeployRequest, store: ArtifactStore) -> DeployResult:
         same = present.get(DEPLOYMENT) == deployment
         previous = present.get(PREVIOUS if same else DEPLOYMENT, "")
     if request.action == "try":
-        service.apply(_objects(store, deployment), {}, request.force, dry_run=True)
+        service.apply(_objects(store, deployment), {}, request.take, dry_run=True)
         return DeployResult(deployment=deployment, version=chosen.number)
 
     def apply(reference: str, before: str) -> list[str]:
         about = {DEPLOYMENT: reference} | ({PREVIOUS: before} if before else {})
-        return service.apply(_objects(store, reference), about, request.force)
+        return service.apply(_objects(store, reference), about, request.take)
 
     changed = apply(deployment, previous)
     manifest, template = store.manifest(deployment), _template(_objects(store, deployment))

@@ -1,9 +1,6 @@
 """A deployment on a scripted cluster: applied once, waited for, explained when it fails, and taken back."""
 
 import copy
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,92 +12,21 @@ from gatehouse.deployment.objects import SERVICE
 from gatehouse.deployment.service import DEPLOYMENT, PREVIOUS, DeploymentError
 from gatehouse.deployment.stage import MANIFESTS, DeployRequest, DeployResult
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
+from gatehouse.launchers.kubernetes.api import KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
 from gatehouse.registry.ledger import CHAMPION, Ledger
-from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.traffic import Traffic
-from gatehouse.store.store import ArtifactStore
-from tests.server.live import Live, make_live
-from tests.server.serving import serving
-from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster, kubernetes
+from tests.deployment.conftest import TIMEOUTS, answering, make_pods, on
+from tests.server.live import Live
+from tests.stand_ins.kubernetes_api import NAMESPACE, Cluster
 from tests.stand_ins.kubernetes_kinds import Object
 
 ROLE = Path(__file__).parents[2] / "docs" / "deploy-role.yaml"
 PLACE = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/delays"
 HPA = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers/delays"
-TIMEOUTS = ApiTimeouts(request=30, retry=60, first_pause=0.005, longest_pause=0.05, resync=0.02)
-Controller = Callable[[Cluster, Object], None]
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
-    return make_live(ArtifactStore.open(tmp_path_factory.mktemp("deploying")))
-
-
-@pytest.fixture(scope="module")
-def predictor(live: Live) -> Iterator[str]:
-    """A predictor that follows the ledger, for all pods that answer."""
-    live.promote(1, CHAMPION)
-    ledger = Ledger(live.store, "delays")
-    followed = Following(live.traffic(), lambda present: Traffic.of(live.store, ledger, False, present), seconds=0.01)
-    with serving(create_app(followed)) as address:
-        yield address
-
-
-def _pods_of(body: Object) -> tuple[Object, int]:
-    """Labels of the pods that an object makes, and their number."""
-    if body["kind"] == "InferenceService":
-        return body["spec"]["predictor"]["labels"], body["spec"]["predictor"]["minReplicas"]
-    return body["spec"]["template"]["metadata"]["labels"], body["spec"].get("replicas", 1)
-
-
-def _make_pods(cluster: Cluster, body: Object, status: Object, **more: Object) -> list[Object]:
-    labels, number = _pods_of(body)
-    pods = []
-    for _ in range(number):
-        about = {"name": f"delays-{uuid.uuid4().hex[:6]}", "uid": uuid.uuid4().hex, "labels": labels}
-        pod = {"metadata": about, "status": copy.deepcopy(status)}
-        cluster.pods[about["name"]] = pod
-        cluster.logs[about["uid"]] = []
-        pods.append(pod)
-    return pods
-
-
-READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-
-
-def answering(predictor: str) -> Controller:
-    """A controller that exchanges all pods, if the template is another one, for pods that answer."""
-
-    def roll(cluster: Cluster, body: Object) -> None:
-        if body["kind"] not in ("Deployment", "InferenceService"):
-            return
-        labels, number = _pods_of(body)
-        if [pod["metadata"]["labels"] for pod in cluster.pods.values()] != [labels] * number:
-            cluster.pods.clear()
-            for pod in _make_pods(cluster, body, READY):
-                cluster.reached[pod["metadata"]["name"]] = predictor
-        if body["kind"] == "InferenceService":
-            ready = {"type": "Ready", "status": "True"}
-            body["status"] = {"conditions": [ready], "url": "http://delays-ml.example"}
-
-    return roll
-
-
-@contextmanager
-def on(live: Live, applies: Controller, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        cluster = stack.enter_context(kubernetes(lambda *_: None))
-        cluster.applies = applies
-        monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig(Path(live.store.address)))
-        monkeypatch.setattr("gatehouse.launchers.kubernetes.api.ApiTimeouts", lambda: TIMEOUTS)
-        monkeypatch.setattr(service, "_PATIENCE", 0.1)
-        yield cluster
 
 
 def deploy(live: Live, model: str = "delays", minutes: float = 0.5, **more: Any) -> DeployResult:
-    request = {name: more.pop(name) for name in ("action", "force", "keep") if name in more}
+    request = {name: more.pop(name) for name in ("action", "take", "keep") if name in more}
     volumes = [{"claim": "store", "path": str(live.store.address)}]
     settings = {"volumes": volumes, "image": "training@sha256:1", "timeout_minutes": minutes} | more
     request |= {"model": model, "settings": settings}
@@ -171,7 +97,7 @@ def test_a_failure_is_explained_and_the_deployment_before_it_applied_again(
 
     def fail(cluster: Cluster, body: Object) -> None:
         if body["kind"] == "Deployment":
-            for pod in _make_pods(cluster, body, FAILURES[cause]):
+            for pod in make_pods(cluster, body, FAILURES[cause]):
                 cluster.say(pod, "the last line")
             name = pod["metadata"]["name"]
             cluster.events.append({"type": "Warning", "reason": "Unhealthy", "message": "refused", "on": name})
@@ -242,7 +168,7 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_changed(
         with pytest.raises(ClusterError, match=r"kubectl-edit.*\.spec\.replicas"):
             deploy(live, replicas=2)
         assert cluster.objects == state
-        assert deploy(live, replicas=2, force=True).changed == ("Deployment",)
+        assert deploy(live, replicas=2, take=True).changed == ("Deployment",)
 
 
 def test_nothing_is_applied_to_try_or_to_write(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +192,7 @@ def test_the_role_of_the_documentation_is_what_it_asks_for_and_no_more(
     def first_fail(cluster: Cluster, body: Object) -> None:
         if body["kind"] == "Deployment" and "3Gi" in yaml.safe_dump(body):
             cluster.pods.clear()
-            _make_pods(cluster, body, FAILURES["probe"])
+            make_pods(cluster, body, FAILURES["probe"])
         else:
             answering(predictor)(cluster, body)
 
