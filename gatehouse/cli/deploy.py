@@ -1,5 +1,6 @@
 """`gatehouse deploy`: a model as a service of a cluster."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ def deploy(
     if sum(actions.values()) > 1:
         raise ConfigurationError("expected one of --file, --dry-run, --rollback, found several.")
     action = next((name for name, asked in actions.items() if asked), "deploy")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     place = profile_in(Path() if platform else project_folder(project), platform)
     result = deployments.deploy(place, model, kind, timeout, action=action, keep=keep, take=force)
     if file:
