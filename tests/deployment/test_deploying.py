@@ -171,6 +171,16 @@ def test_a_field_of_another_manager_is_a_conflict_and_nothing_is_changed(
         assert deploy(live, replicas=2, take=True).changed == ("Deployment",)
 
 
+def test_a_field_that_the_cluster_does_not_know_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by an earlier release of KServe; the cluster answers with 500, which else is tried again."""
+    live.promote(1, CHAMPION)
+    with on(live, lambda *_: None, monkeypatch) as cluster:
+        cluster.lacks = ("deploymentStrategy",)
+        with pytest.raises(ClusterError, match=r"\.deploymentStrategy"):
+            deploy(live, kind="kserve")
+        assert cluster.objects == {} and sum(request.startswith("PATCH") for request in cluster.requests) == 1
+
+
 def test_nothing_is_applied_to_try_or_to_write(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     live.promote(1, CHAMPION)
     with on(live, lambda *_: None, monkeypatch) as cluster:

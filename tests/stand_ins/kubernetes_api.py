@@ -355,6 +355,10 @@ class _Handler(Handler):
         present, managers = self.cluster.objects.get(path), self.cluster.applied.get(path, {})
         if present is None:
             self.cluster.permissions.add((*_request(self.command, path, query)[:2], "create"))
+        for name in self.cluster.lacks:
+            if f'"{name}":' in json.dumps(body):
+                message = f"failed to create typed patch object: .spec.{name}: field not declared in schema"
+                return self._status(500, message)
         if problems := [f"{error.json_path}: {error.message}" for error in validator(body["kind"]).iter_errors(body)]:
             return self._status(422, "; ".join(problems))
         result, managers, conflicts = apply(present, body, managers, query["fieldManager"], query["force"] == "true")

@@ -233,7 +233,7 @@ class KubernetesApi:
 
         def is_transient(error: BaseException) -> bool:
             nonlocal denied
-            status = getattr(error, "status", 0) or 0
+            status = _status(error)
             if status == 401 and denied < _TOKEN_ATTEMPTS:
                 denied, self._client = denied + 1, self._load()
                 return True
@@ -253,8 +253,7 @@ class KubernetesApi:
         try:
             return retrying(send)
         except failures as error:
-            status = getattr(error, "status", 0) or 0
-            message = _short(error)
+            status, message = _status(error), _short(error)
             with suppress(ValueError, AttributeError, TypeError, KeyError):
                 message = str(json.loads(getattr(error, "body", b""))["message"])
             if status in _CONFLICTS:
@@ -270,6 +269,12 @@ class KubernetesApi:
                 "The cluster's API does not answer, or answers with errors only.\nThe last was "
                 f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
             ) from error
+
+
+def _status(error: BaseException) -> int:
+    """The HTTP status of an answer, 0 for none. An apply of a field that the schema lacks is answered with 500."""
+    unknown_field = b"field not declared in schema" in (getattr(error, "body", None) or b"")
+    return 422 if unknown_field else int(getattr(error, "status", 0) or 0)
 
 
 def _short(error: BaseException | None) -> str:
