@@ -177,7 +177,8 @@ class ClusterService:
         name = pod_status.name_of(pod) if pod else ""
         query = {"container": container_of(self._kind), "tailLines": TAIL_LINES}
         query |= {"previous": "true"} if pod and pod_status.restarts(pod) and not _ready(pod) else {}
-        with suppress(LauncherError, ApiConflict):
+        # The node may be lost.
+        with suppress(LauncherError, ApiConflict), self._api.cleaning_up():
             lines = self._api.text(f"{self._pods}/{name}/log", query).splitlines() if name else []
             return last_lines(lines, f"the log of pod {name}") if lines else ""
         return ""
