@@ -8,6 +8,7 @@ from gatehouse.components.check_leakage.component import check_leakage as check_
 from gatehouse.components.compare_online.component import compare_online as compare_online
 from gatehouse.components.compute_features.component import compute_features as compute_features
 from gatehouse.components.configuration import config as config
+from gatehouse.components.deploy.component import deploy as deploy
 from gatehouse.components.diagnose.component import diagnose as diagnose
 from gatehouse.components.evaluate.component import evaluate as evaluate
 from gatehouse.components.evaluate_live.component import evaluate_live as evaluate_live

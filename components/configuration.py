@@ -10,6 +10,7 @@ from typing import Any
 _KINDS = {
     "calibration": "gatehouse.training.model_spec:CalibrationSpec",
     "contract": "gatehouse.data.validation.contract:Contract",
+    "deployment": "gatehouse.deployment.spec:DeploySpec",
     "engine": "gatehouse.pieces.engine:Engine",
     "evaluation": "gatehouse.evaluation.spec:EvaluationSpec",
     "integration": "gatehouse.evaluation.spec:IntegrationSpec",

@@ -4,7 +4,8 @@ from kfp import kubernetes
 from kfp.dsl import PipelineTask
 
 from gatehouse.components.interface import Task, set_attempts
-from gatehouse.project.platforms import Platform, Pods
+from gatehouse.launchers.pod_settings import Pods
+from gatehouse.project.platforms import Platform
 from gatehouse.project.project_file import TaskResources
 from gatehouse.registry.projection import AUTHOR, SERVER, TOKEN
 from gatehouse.runtime.images import TRAINING, by_digest, training

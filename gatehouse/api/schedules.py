@@ -22,7 +22,7 @@ from gatehouse.kfp_api.specs import parsed_parameters
 from gatehouse.operations.diagnosing_stage import Finding, failed, passed
 from gatehouse.operations.ending_stage import Outcome, outcome_in_kfp, unsuccessful
 from gatehouse.project.place import project_folder
-from gatehouse.project.platforms import Platform, load_platform
+from gatehouse.project.platforms import Platform, profile_in
 from gatehouse.project.project import Project
 from gatehouse.project.signatures import NAMES
 from gatehouse.project.windows import windows_of
@@ -56,7 +56,7 @@ class Cluster:
         from gatehouse.project.checking import check_project
 
         project = check_project(project_folder(folder))
-        platform = profile_of(project, profile)
+        platform = profile_in(project.folder, profile)
         api = KfpApi.connect(platform.endpoint, platform.namespace)
         server = api.server().version
         if server and server.split(".")[0] != version("kfp").split(".")[0]:
@@ -117,18 +117,6 @@ class Cluster:
             return 0
         failures = unsuccessful(event for _, event in events(self.store, run.id))
         return int(failures[0].body.get("exit_code", 1)) if failures else 1
-
-
-def profile_of(project: Project, profile: Path | None) -> Platform:
-    """The platform profile at a path, else the only one of a project."""
-    profiles = [profile] if profile else sorted((project.folder / "platforms").glob("*.yaml"))
-    if len(profiles) != 1:
-        names = ", ".join(path.name for path in profiles) or "none"
-        raise ConfigurationError(
-            f"--platform: expected a platform profile, as platforms/NAME.yaml, which says where pipelines run and what "
-            f"their pods get; {project.folder / 'platforms'} holds {names}."
-        )
-    return load_platform(profiles[0])
 
 
 def submit(
@@ -275,7 +263,7 @@ def examine(project: Path | None, profile: Path | None, run: bool = False, minut
     from gatehouse.project.checking import check_project
 
     checked = check_project(project_folder(project))
-    findings = list(look(checked, profile_of(checked, profile)))
+    findings = list(look(checked, profile_in(checked.folder, profile)))
     if not run:
         return findings
     cluster = Cluster.of(project, profile)

@@ -24,6 +24,7 @@ _COMMANDS = {
     "check": ("projects:check", "Check the files and queries of a project, without its data."),
     "compile": ("projects:compile_specs", "Compile every pipeline of a project."),
     "data": ("data:app", "What a store holds: list, show, verify, compare, copy, retire, erase."),
+    "deploy": ("deploy:deploy", "Run the predictor of a model in a cluster, or write its manifests."),
     "doctor": ("kfp:doctor", "Whether a place gives what the pipelines of a project need."),
     "features": ("features:app", "Feature views: list, show, retrieve, materialize, skew, lineage."),
     "gate": ("models:gate", "The gate: what a policy says of candidates."),

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,11 +77,12 @@ def _rate(per_second: float) -> Rate:
     return Rate(per_second, max(1, round(2 * per_second)))
 
 
-def _serve(app: Any, host: str, port: int) -> None:
-    import uvicorn
+def _serve(app: Any, host: str, port: int, drain: float = 0.0) -> None:
+    from gatehouse.server.draining import DrainingServer
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    uvicorn.run(app, host=host, port=port, log_config=None, server_header=False)
+    with suppress(KeyboardInterrupt):
+        DrainingServer(app, host, port, drain).run()
 
 
 @token.command("create")
@@ -132,6 +134,7 @@ def predictor(
     spool: Annotated[
         Path | None, typer.Option(help="Folder for rows that are not sent yet; best one that stays.")
     ] = None,
+    drain: Annotated[float, typer.Option(min=0, help="Seconds after a SIGTERM in which it still answers.")] = 0.0,
 ) -> None:
     """Serve the predictions of a model until SIGINT or SIGTERM; they are those of a batch, to the bit."""
     from gatehouse.registry.naming import named
@@ -153,4 +156,4 @@ def predictor(
     typer.echo(str(traffic), err=True)
     following = Following(traffic, newer if follow and (not number or "@" in model) else None, follow)
     predictions = PredictionLog(opened, ledger.model_name, logged, log_share, spool) if logged else None
-    _serve(create_app(following, Access(opened, _rate(rate)) if tokens else None, predictions), host, port)
+    _serve(create_app(following, Access(opened, _rate(rate)) if tokens else None, predictions), host, port, drain)

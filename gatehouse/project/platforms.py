@@ -3,101 +3,32 @@
 By convention it is `platforms/<name>.yaml` beside `project.yaml`. It never changes the result of a stage.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from gatehouse.configuration.strict import Strict
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.data.snapshot.spec import window_of
+from gatehouse.deployment.spec import DeploySpec
 from gatehouse.errors import ConfigurationError
-from gatehouse.launchers.spec import FromSecret, Toleration, Volume
+from gatehouse.launchers.pod_settings import Name, Pods
 from gatehouse.monitoring.rows import LATEST
 from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import TaskResources, of_components
-from gatehouse.runtime.images import LOCKS, by_digest, image
+from gatehouse.runtime.images import LOCKS, TRAINING, by_digest, image
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.redaction import public_address, require_encoded
 from gatehouse.runtime.variables import CREDENTIALS, SETTINGS
 
-_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-_SIZE = r"^([1-9][0-9]*(Mi|Gi|Ti))?$"
 _LOCAL = ("file", "sqlite", "duckdb", "memory")
 _PLACES = ("path", "url", "catalog_url", "warehouse", "uri", "metadata")
 """Keys of sources and of their tables with the location of data."""
 _BUCKETS = ("gs", "s3")
-_LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-Name = Annotated[str, Field(pattern=_NAME, max_length=253)]
-
-
-class Mounted(Strict):
-    """A secret or a config map whose keys are files in a folder of the pod."""
-
-    source: Literal["secret", "config_map"] = "secret"
-    name: Name
-    path: str = Field(pattern="^/", description="The folder.")
-    optional: bool = Field(False, description="Whether a pod starts even if it does not exist.")
-
-
-class Pods(Strict):
-    """Settings of pods besides their resources."""
-
-    node_selector: dict[str, str] = Field({}, description="Labels of the nodes that they run on.")
-    tolerations: tuple[Toleration, ...] = Field((), description="Taints that they tolerate.")
-    labels: dict[str, str] = Field({}, description="Labels of the pods.")
-    annotations: dict[str, str] = Field({}, description="Annotations of the pods.")
-    priority_class: str = Field("", description="Kueue's workload priority class; empty for none.")
-    image_pull_secrets: tuple[Name, ...] = Field((), description="Image pull secrets.")
-    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = Field(
-        "", description="When images are pulled; empty for the cluster's default."
-    )
-    run_as_user: int | None = Field(None, ge=1, description="User id; null for the image's.")
-    run_as_group: int | None = Field(None, ge=1, description="Group id; null for the image's.")
-    scratch: str = Field(
-        "",
-        pattern=_SIZE,
-        description="Size of the pod's own volume at /tmp, such as 20Gi; empty for none.",
-    )
-    volumes: tuple[Volume, ...] = Field((), description="Claims that are mounted.")
-    environment: tuple[FromSecret, ...] = Field(
-        (), description="Variables from further secrets and config maps, besides `settings` and `credentials`."
-    )
-    mounted: tuple[Mounted, ...] = Field((), description="Secrets and config maps as files.")
-
-    @field_validator("volumes")
-    @classmethod
-    def _writable(cls, volumes: tuple[Volume, ...]) -> tuple[Volume, ...]:
-        if wrong := [volume.claim for volume in volumes if volume.read_only]:
-            raise ValueError(f"KFP mounts every claim for writing: leave read_only out of {', '.join(wrong)}")
-        return volumes
-
-    @field_validator("node_selector", "labels", "annotations")
-    @classmethod
-    def _of_kubernetes(cls, texts: dict[str, str], info: ValidationInfo) -> dict[str, str]:
-        for key, value in texts.items():
-            form = re.compile("[ -~]*") if info.field_name == "annotations" else _LABEL_VALUE
-            if not _LABEL.fullmatch(key) or not form.fullmatch(value):
-                raise ValueError(f"{key}: expected a label or annotation that Kubernetes takes, found {value!a}")
-        return texts
-
-    def over(self, general: "Pods") -> dict[str, Any]:
-        """These settings combined with more general ones: lists are joined, keys are added, and these settings win."""
-        merged: dict[str, Any] = {}
-        for name in Pods.model_fields:
-            own, other = getattr(self, name), getattr(general, name)
-            if isinstance(own, dict):
-                merged[name] = {**other, **own}
-            elif isinstance(own, tuple):
-                merged[name] = tuple(dict.fromkeys((*other, *own)))
-            else:
-                merged[name] = own or other
-        return merged
 
 
 class StagePods(Pods, TaskResources):
@@ -151,6 +82,9 @@ class Platform(Strict):
     stages: dict[str, StagePods] = Field({}, description="Settings of the pods of single stages, by the stage's name.")
     engine: Engine | None = Field(
         None, description="Where the pieces of a divided stage run, in place of the project's `engine`; null for that."
+    )
+    deploy: DeploySpec = Field(
+        DeploySpec(), description="How `gatehouse deploy` runs predictors; what it does not say is that of `pods`."
     )
     queue: Name | Literal[""] = Field("", description="Local queue of Kueue for every pod; empty for none.")
     ttl_hours: float = Field(
@@ -211,6 +145,20 @@ class Platform(Strict):
         labels = {"kueue.x-k8s.io/queue-name": self.queue, "kueue.x-k8s.io/priority-class": merged["priority_class"]}
         merged["labels"] = {name: value for name, value in labels.items() if value} | merged["labels"]
         return own.model_copy(update=merged)
+
+    def deployment(self) -> DeploySpec:
+        """How predictors are deployed here, with the store, the image, the account and the pods of the platform."""
+        own = self.deploy
+        unset = {
+            "namespace": self.namespace,
+            "store": self.store,
+            "image": self.image(TRAINING),
+            "service_account": self.service_account,
+            "settings": self.settings,
+            "credentials": self.credentials,
+        }
+        unset = {name: value for name, value in unset.items() if name not in own.model_fields_set}
+        return own.model_copy(update=own.over(self.pods) | unset | {"priority_class": ""})
 
     def image(self, name: str) -> str:
         """The image of this name, as pods pull it. Raises ConfigurationError if `images` names only others."""
@@ -277,6 +225,18 @@ def load_platform(path: Path) -> Platform:
         listed = "".join(f"\n  - {problem}" for problem in problems)
         raise ConfigurationError(f"{counted(len(problems), 'problem')} in the profile {path}:{listed}")
     return platform
+
+
+def profile_in(folder: Path, profile: Path | None) -> Platform:
+    """The platform profile at a path, else the only one of the project in a folder."""
+    profiles = [profile] if profile else sorted((folder / "platforms").glob("*.yaml"))
+    if len(profiles) != 1:
+        names = ", ".join(path.name for path in profiles) or "none"
+        raise ConfigurationError(
+            f"--platform: expected a platform profile, as platforms/NAME.yaml, which says where pipelines run and what "
+            f"their pods get; {folder / 'platforms'} holds {names}."
+        )
+    return load_platform(profiles[0])
 
 
 THIS_MACHINE = Platform.model_construct(name="this-machine", store="")

@@ -75,10 +75,11 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """The server, or the model of this name, can answer."""
+    """The server, or the model of this name, can answer, with the champion or the version in the path."""
 
     ready: bool = True
     name: str = ""
+    version: str = ""
 
 
 class Described(BaseModel):
@@ -169,21 +170,23 @@ def create_app(followed: Following, access: Access | None = None, log: Predictio
         return {"name": "gatehouse", "version": metadata.version("gatehouse"), "extensions": []}
 
     @app.get("/v2/health/live")
-    def live() -> Live:
-        """Say that the server runs."""
+    async def live() -> Live:
+        """Say that the server runs, also while all threads score."""
         return Live()
 
     @app.get("/v2/health/ready")
     @app.get(f"{_VERSION}/ready")
     @app.get(f"{_MODEL}/ready")
     def ready(model: PathModel) -> Ready:
-        """Say whether the model answers; 503 where the online store that it reads does not."""
+        """Say whether the model answers; 503 where the online store that it reads does not, or the server ends."""
+        if app.state.draining:
+            raise ProblemError(503, "The server ends.")
         if model.online is not None:
             try:
                 model.online.require_materialized()
             except GatehouseError as error:
                 raise ProblemError(503, str(error)) from error
-        return Ready(name=model.name)
+        return Ready(name=model.name, version=model.version)
 
     @app.get(_VERSION, dependencies=admitted)
     @app.get(_MODEL, dependencies=admitted)

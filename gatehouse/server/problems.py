@@ -1,4 +1,7 @@
-"""Errors as problem details (RFC 9457), and the middleware that every server has."""
+"""Errors as problem details (RFC 9457), and the middleware that every server has.
+
+While `app.state.draining`, as `gatehouse.server.draining` sets it, each answer ends its connection.
+"""
 
 import logging
 import time
@@ -131,6 +134,7 @@ def guard(
     registry = registry or CollectorRegistry()
     calls = Counter("gatehouse_calls", "Answered calls.", ["method", "route", "status"], registry=registry)
     seconds = Histogram("gatehouse_call_seconds", "Time to answer.", ["route"], registry=registry)
+    app.state.draining = False
 
     @app.middleware("http")
     async def _guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -150,6 +154,8 @@ def guard(
                 response = show(request, Problem(title="Internal Server Error", status=500, detail=detail), {})
         for name, value in _HEADERS.items():
             response.headers.setdefault(name, value)
+        if app.state.draining:  # The caller's next request needs a new connection, which leads elsewhere.
+            response.headers["Connection"] = "close"
         route = getattr(request.scope.get("route"), "path", "none")
         if ended:
             await ended(request, response.status_code)

@@ -127,11 +127,15 @@ class Cluster:
             time.sleep(5)
         pytest.fail(f"not seen within {seconds:.0f} s: {what}")
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the profile's pods."""
+        return self.api.namespace or os.environ.get("GATEHOUSE_CLUSTER_NAMESPACE", "kubeflow")
+
     def kubectl(self, *words: str) -> str:
         """What kubectl prints, in the namespace of the profile's pods."""
-        namespace = self.api.namespace or os.environ.get("GATEHOUSE_CLUSTER_NAMESPACE", "kubeflow")
         return subprocess.run(
-            ["kubectl", "-n", namespace, *words], check=True, capture_output=True, text=True, timeout=120
+            ["kubectl", "-n", self.namespace, *words], check=True, capture_output=True, text=True, timeout=120
         ).stdout
 
     def pods(self, run: Run) -> list[dict[str, Any]]:

@@ -3,16 +3,21 @@
 All runs are started at the beginning, side by side, as each takes minutes that are spent waiting for pods.
 """
 
+import json
 import os
 import runpy
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from kfp import dsl
 
+from gatehouse import components
 from gatehouse.kfp_api.answers import Run
 from gatehouse.operations import reconciling_stage
 from gatehouse.operations.ending_stage import announce_end, outcome_in_kfp
@@ -28,6 +33,7 @@ from tests.kfp.test_examples import EXAMPLES
 from tests.operations.hook import hooked
 from tests.server.serving import client, serving
 from tests.small_example import MODEL, WINDOW
+from tests.stand_ins.kubernetes_kinds import CRDS
 
 pytestmark = pytest.mark.timeout(3600)
 PIPELINE_ROOT = "GATEHOUSE_CLUSTER_PIPELINE_ROOT"
@@ -266,3 +272,58 @@ def test_a_job_goes_on_where_its_worker_was_killed(cluster: Cluster, kind: str) 
     results = {event.stage: event.body["result"] for event in cluster.events(run) if event.event == "finished"}
     assert results["recover"]["resumed_at"] > 0
     assert len(results["recover"]["machines"]) == 2
+
+
+@pytest.fixture
+def serving(cluster: Cluster) -> Iterator[dict[str, Any]]:
+    """The section `deploy` of a profile, whose objects are removed at the end; the cluster has KServe's CRD."""
+    service, crd = f"served-{os.getpid()}", "inferenceservices.serving.kserve.io"
+    lacks = not cluster.kubectl("get", "crd", crd, "--ignore-not-found", "-o", "name")
+    if lacks:
+        cluster.kubectl("apply", "--server-side", "-f", str(CRDS / "serving.kserve.io_inferenceservices.yaml"))
+        cluster.kubectl("wait", "--for", "condition=established", f"crd/{crd}")
+    yield {"service": service, "namespace": cluster.namespace, "cpu": "250m", "memory": "1500Mi", "replicas": 2}
+    cluster.kubectl("delete", "deployment,service,hpa", service, "--ignore-not-found")
+    if lacks:
+        cluster.kubectl("delete", "crd", crd)
+
+
+def test_the_champion_is_deployed_answers_and_a_failure_is_taken_back(
+    cluster: Cluster, green: Started, serving: dict[str, Any]
+) -> None:
+    def deploy(*words: str, code: int = 0, **settings: Any) -> str:
+        profile = cluster.folder / "serving.yaml"
+        body = yaml.safe_load(cluster.profile.read_text()) | {"deploy": serving | settings}
+        profile.write_text(yaml.safe_dump(body))
+        return cluster.gatehouse("deploy", MODEL, "--platform", str(profile), *words, code=code)
+
+    first = json.loads(deploy("--json"))
+    assert (first["version"], first["changed"]) == (1, ["Service", "Deployment"])
+    model = f"/api/v1/namespaces/{cluster.namespace}/services/{serving['service']}:http/proxy/v2/models/{MODEL}"
+    inputs = json.loads(cluster.kubectl("get", "--raw", model))["inputs"]
+    asked = cluster.folder / "inference.json"
+    asked.write_text(json.dumps({"inputs": [row | {"shape": [1], "data": [None]} for row in inputs]}))
+
+    def answer() -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(cluster.kubectl("create", "--raw", f"{model}/infer", "-f", str(asked)))
+        return body
+
+    assert answer()["model_version"] == "1" and 0 < answer()["outputs"][0]["data"][0] < 1
+    about = ("get", "deployment", serving["service"], "-o", "jsonpath={.metadata.resourceVersion}")
+    assert json.loads(deploy("--json"))["changed"] == []
+    cluster.kubectl("scale", "deployment", serving["service"], "--replicas=1")
+    version = cluster.kubectl(*about)
+    assert "replicas" in deploy(code=1) and cluster.kubectl(*about) == version
+    assert json.loads(deploy("--json", "--force"))["changed"] == ["Deployment"]
+    failed = deploy(code=1, image="127.0.0.1:1/none:0")
+    assert "cannot be pulled" in failed and first["deployment"] in failed
+    assert answer()["model_version"] == "1" and json.loads(deploy("--json"))["version"] == 1
+    deploy("--kind", "kserve", "--dry-run")
+
+    @dsl.pipeline(name="deploying")  # type: ignore[untyped-decorator]  # kfp has no types
+    def deploying(store: str) -> None:
+        settings = serving | {"image": cluster.images["training"], "max_replicas": 2}
+        components.deploy(store=store, model=MODEL, settings=settings)
+
+    cluster.require_success(start(cluster, deploying, "deploying", store=cluster.store.address))
+    assert serving["service"] in cluster.kubectl("get", "hpa", "-o", "name")

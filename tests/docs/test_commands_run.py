@@ -45,6 +45,9 @@ ELSEWHERE = {
 }
 """Lines that train, score or judge, which take long or need a second model: other tests run them."""
 NOWHERE = {
+    "deploy flight-delays": "a cluster with kubectl",
+    "deploy flight-delays --file deploy/flight-delays.yaml": "a bucket of Google",
+    "deploy flight-delays --rollback": "a cluster with kubectl",
     "doctor cluster PROJECT --platform platforms/cluster.yaml": "a cluster with kubectl",
     "run returns --store gs://acme-ml/gatehouse": "a bucket of Google",
     "predictor flight-delays --log all": "somebody who stops it",

@@ -133,7 +133,7 @@ def test_it_says_what_it_is_takes_and_gives(address: str) -> None:
             {"name": "probability", "datatype": "FP64", "shape": [-1]},
             {"name": "positive", "datatype": "BOOL", "shape": [-1]},
         ]
-        assert get(f"{path}/ready") == {"ready": True, "name": "delays"}
+        assert get(f"{path}/ready") == {"ready": True, "name": "delays", "version": "4"}
     assert get("/v2/models/others", 404)["error"] == "Expected the model delays, version 4, found others."
     assert "found delays:5" in get("/v2/models/delays/versions/5/ready", 404)["error"]
     assert 'route="/v2/models/{name}"' in requests.get(f"{address}/metrics", timeout=60).text

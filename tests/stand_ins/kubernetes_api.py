@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import requests
 import yaml
 
 from tests.stand_ins.http_server import Handler, listening
+from tests.stand_ins.kubernetes_apply import Managers, apply
 from tests.stand_ins.kubernetes_kinds import KINDS, Object, restart_policy, validator
 
 NAMESPACE = "ml"
@@ -44,6 +46,9 @@ class Cluster:
         accounts: The user and the audiences of each token that a review knows.
         changes: Every change of a pod, as version and event of a watch.
         lacks: Fields of a job's spec that its CRD does not know, as that of an earlier release.
+        applied: Who set which fields of an object, by its path.
+        applies: What its controller does after the spec of an object was changed by an apply.
+        reached: Addresses of the servers in pods, by the name of the pod.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -66,6 +71,9 @@ class Cluster:
     reviews: list[Object] = field(default_factory=list)
     accounts: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
+    applied: dict[str, Managers] = field(default_factory=dict)
+    applies: Callable[["Cluster", Object], None] = lambda cluster, thing: None
+    reached: dict[str, str] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
     changes: list[tuple[int, Object]] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -255,6 +263,7 @@ def _request(method: str, path: str, query: dict[str, str]) -> tuple[str, str, s
     resource, _, rest = path.partition("/namespaces/")[2].partition("/")[2].partition("/")
     name, _, below = rest.partition("/")
     verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method) or ("get" if name else "list")
+    below = below.partition("/")[0]
     return group, f"{resource}/{below}" if below else resource, "watch" if query.get("watch") == "true" else verb
 
 
@@ -278,6 +287,8 @@ class _Handler(Handler):
             self._status(fault, "a scripted fault")
         elif self.headers.get("Authorization") != f"Bearer {self.cluster.token}":
             self._status(401, "Unauthorized")
+        elif "/proxy/" in url.path:
+            self._proxy(url.path)
         elif url.path.endswith("/log"):
             self._log(url.path.split("/")[-2], query)
         elif watches:
@@ -338,7 +349,40 @@ class _Handler(Handler):
         allowed = (review["group"], resource, review["verb"]) in self.cluster.granted
         return self.answer(201, body | {"status": {"allowed": allowed}})
 
+    def _proxy(self, path: str) -> None:
+        place, _, rest = path.partition("/proxy/")
+        address = self.cluster.reached.get(place.rpartition("/")[2].partition(":")[0])
+        if address is None:
+            return self._status(503, "error trying to reach the pod: connection refused")
+        result = requests.get(f"{address}/{rest}", timeout=30)
+        return self.answer(result.status_code, result.json())
+
+    def _apply(self, path: str, query: dict[str, str], body: Any) -> None:
+        """Server-side apply; a request that creates the object also needs the right to create."""
+        present, managers = self.cluster.objects.get(path), self.cluster.applied.get(path, {})
+        if present is None:
+            self.cluster.permissions.add((*_request(self.command, path, query)[:2], "create"))
+        for name in self.cluster.lacks:
+            if f'"{name}":' in json.dumps(body):
+                message = f"failed to create typed patch object: .spec.{name}: field not declared in schema"
+                return self._status(500, message)
+        if problems := [f"{error.json_path}: {error.message}" for error in validator(body["kind"]).iter_errors(body)]:
+            return self._status(422, "; ".join(problems))
+        result, managers, conflicts = apply(present, body, managers, query["fieldManager"], query["force"] == "true")
+        if conflicts:
+            return self._status(409, f"Apply failed with {len(conflicts)} conflict: {'; '.join(conflicts)}")
+        if "dryRun" not in query and result != present:
+            changed = present is None or present["spec"] != result["spec"]
+            result["metadata"].setdefault("uid", uuid.uuid4().hex)
+            self.cluster.objects[path], self.cluster.applied[path] = result, managers
+            self.cluster.touch(result)
+            if changed:
+                self.cluster.applies(self.cluster, result)
+        return self.answer(200 if present else 201, result)
+
     def _patch(self, path: str, query: dict[str, str], body: Any) -> None:
+        if self.headers["Content-Type"] == "application/apply-patch+yaml":
+            return self._apply(path, query, body)
         job = self.cluster.jobs.get(path)
         if job is None:
             return self._status(404, "not found")
@@ -347,6 +391,8 @@ class _Handler(Handler):
         return self.answer(200, job)
 
     def _delete(self, path: str, query: dict[str, str], body: Any) -> None:
+        if self.cluster.objects.pop(path, None):
+            return self.answer(200, {"kind": "Status", "status": "Success"})
         job = self.cluster.jobs.get(path)
         if job is None:
             return self._status(404, "not found")
@@ -382,7 +428,7 @@ class _Handler(Handler):
         if pod is None:
             return self._status(404, "no such pod")
         waiting = any("waiting" in container["state"] for container in pod["status"].get("containerStatuses", ()))
-        if waiting or pod["status"]["phase"] == "Pending":
+        if (waiting and query.get("previous") != "true") or pod["status"]["phase"] == "Pending":
             return self._status(400, f'container "{query["container"]}" in pod "{name}" is waiting to start')
         lines = self.cluster.logs[pod["metadata"]["uid"]]
         since, shown = query.get("sinceTime", ""), 0

@@ -1,5 +1,6 @@
 """The kinds of jobs that the stand-in for a cluster knows, with the schemas of their CRDs."""
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,8 +30,25 @@ KINDS = {
 
 @cache
 def validator(kind: str) -> Any:
-    """The schema that a cluster holds jobs of this kind against, and no unknown fields."""
-    return validator_of(KINDS[kind].crd)
+    """The schema that a cluster holds objects of this kind against, and no unknown fields."""
+    if kind == "InferenceService":
+        return validator_of("serving.kserve.io_inferenceservices.yaml")
+    return validator_of(KINDS[kind].crd) if kind in KINDS else _core(kind)
+
+
+def _core(kind: str) -> Any:
+    """The schema of a kind of Kubernetes itself."""
+    from jsonschema import Draft202012Validator
+
+    definitions = json.loads((CRDS / "kubernetes.json").read_text())["definitions"]
+    (name,) = [name for name in definitions if name.endswith(f".{kind}")]
+    return Draft202012Validator({"definitions": _strict_each(definitions), "$ref": f"#/definitions/{name}"})
+
+
+def _strict_each(definitions: dict[str, Any]) -> dict[str, Any]:
+    quantity = {"type": ["integer", "string"]}
+    free = {name: quantity for name in definitions if name.endswith((".Quantity", ".IntOrString"))}
+    return {name: _strict(schema) for name, schema in definitions.items()} | free
 
 
 @cache

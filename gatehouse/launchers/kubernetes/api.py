@@ -22,14 +22,17 @@ _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _GONE = 410
 _CONFLICTS = (404, 409, _GONE)
 _TOKEN_ATTEMPTS = 3
+FIELD_MANAGER = "gatehouse"
+"""Owner of the fields that `KubernetesApi.apply` sets."""
+_MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 
 
 class ApiConflict(Exception):
-    """The API answered 404, 409 or 410. Each request gives that a meaning of its own."""
+    """The API answered 404, 409 or 410, with its message. Each request gives that a meaning of its own."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(str(status))
-        self.status = status
+    def __init__(self, status: int, message: str = "") -> None:
+        super().__init__(f"{status} {message}".strip())
+        self.status, self.message = status, message
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class KubernetesApi:
         """Read the credentials of a kubeconfig file, or of the environment."""
         self.timeouts = timeouts
         self._kubeconfig = kubeconfig
-        self.namespace = "default"
+        self.namespace, self.in_cluster = "default", False
         self._until = float("inf")
         self._client = self._load()
 
@@ -69,7 +72,7 @@ class KubernetesApi:
         try:
             if not self._kubeconfig and os.environ.get("KUBERNETES_SERVICE_HOST") and _NAMESPACE_FILE.exists():
                 config.load_incluster_config(configuration)
-                self.namespace = _NAMESPACE_FILE.read_text().strip()
+                self.namespace, self.in_cluster = _NAMESPACE_FILE.read_text().strip(), True
             else:
                 # The client itself looks at KUBECONFIG only when it is imported.
                 file = self._kubeconfig or os.environ.get("KUBECONFIG") or None
@@ -113,6 +116,15 @@ class KubernetesApi:
     def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Merge `body` into the object at `path`."""
         return self._json("PATCH", path, body=body)
+
+    def apply(self, path: str, body: dict[str, Any], *, force: bool = False, dry_run: bool = False) -> dict[str, Any]:
+        """Create the object at `path`, or give it these fields, and remove those that were applied before and are gone.
+
+        A repeat changes nothing. `ApiConflict` with 409 names the fields that another manager set, unless `force` takes
+        them; with `dry_run` the cluster only says what it would answer.
+        """
+        query = {"fieldManager": FIELD_MANAGER, "force": str(force).lower(), "fieldValidation": "Strict"}
+        return self._json("PATCH", path, body=body, query=query | ({"dryRun": "All"} if dry_run else {}))
 
     def delete(self, path: str, uid: str) -> None:
         """Delete the object at `path` with its pods, if it still has this `uid`."""
@@ -194,7 +206,8 @@ class KubernetesApi:
     def _send(self, method: str, path: str, *, query: Any = None, body: Any = None, timeout: float = 0.0) -> Any:
         headers = {"Accept": "application/json, */*"}
         if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            patch = _APPLY if "fieldManager" in (query or {}) else _MERGE
+            headers["Content-Type"] = patch if method == "PATCH" else "application/json"
         response = self._client.call_api(
             path,
             method,
@@ -220,7 +233,7 @@ class KubernetesApi:
 
         def is_transient(error: BaseException) -> bool:
             nonlocal denied
-            status = getattr(error, "status", 0) or 0
+            status = _status(error)
             if status == 401 and denied < _TOKEN_ATTEMPTS:
                 denied, self._client = denied + 1, self._load()
                 return True
@@ -240,23 +253,28 @@ class KubernetesApi:
         try:
             return retrying(send)
         except failures as error:
-            status = getattr(error, "status", 0) or 0
+            status, message = _status(error), _short(error)
+            with suppress(ValueError, AttributeError, TypeError, KeyError):
+                message = str(json.loads(getattr(error, "body", b""))["message"])
             if status in _CONFLICTS:
-                raise ApiConflict(status) from error
+                raise ApiConflict(status, message) from error
             if status and status not in _TRANSIENT:
-                message = _short(error)
-                with suppress(ValueError, AttributeError, TypeError):
-                    message = str(json.loads(getattr(error, "body", b""))["message"])
                 raise ClusterError(
                     f"The cluster refuses a request of the launcher with HTTP {status}: {message}\nThe "
                     f"request was {what}. 401: log in again; 403: give the launcher's service account the role of "
-                    "docs/launchers.md; 400, 422: the message names the field; an unknown one needs a later release of "
-                    "the operator."
+                    "docs/launchers.md, or docs/deploy.md; 400, 422: the message names the field; an unknown one needs "
+                    "a later release of the operator."
                 ) from error
             raise ClusterError(
                 "The cluster's API does not answer, or answers with errors only.\nThe last was "
                 f"{_short(error)} to {what}. Run again when it answers, to find a running job again."
             ) from error
+
+
+def _status(error: BaseException) -> int:
+    """The HTTP status of an answer, 0 for none. An apply of a field that the schema lacks is answered with 500."""
+    unknown_field = b"field not declared in schema" in (getattr(error, "body", None) or b"")
+    return 422 if unknown_field else int(getattr(error, "status", 0) or 0)
 
 
 def _short(error: BaseException | None) -> str:
