@@ -10,7 +10,8 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
-from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator, OwnedJob
+from gatehouse.launchers.kubernetes.operators import ClusterJob, Operator
+from gatehouse.launchers.kubernetes.owned import LAUNCH, OwnedJob
 from gatehouse.launchers.kubernetes.pod import PodMetrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import (
