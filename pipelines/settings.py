@@ -16,7 +16,7 @@ from gatehouse.operations.diagnosing_stage import MINUTES
 from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import StageSettings
-from gatehouse.runtime.images import image, training
+from gatehouse.runtime.images import RAY, image, training
 from gatehouse.runtime.variables import ENGINE, LAUNCH, ONLINE_STORE
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.image import stages_of
@@ -125,8 +125,8 @@ class Settings:
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         if name in _LAUNCHING:
             self._say_launch(task)
-        engine = (self.platform and self.platform.engine) or file.engine
-        if name in _DIVIDED and engine != Engine():
+        engine = ((self.platform and self.platform.engine) or file.engine) if name in _DIVIDED else Engine()
+        if engine != Engine():
             task.set_env_variable(ENGINE, canonical_json(engine.model_dump(mode="json", exclude_defaults=True)))
         minutes = max(task.needs.minutes, self._minutes(name))
         if self.platform is None:
@@ -136,7 +136,8 @@ class Settings:
 
             retries = next((setting.retries for setting in own.values() if setting.retries), RETRIES)
             set_environment(task, self.platform.settings, self.platform.credentials)
-            pods.equip(task, minutes, file.resources.get(name), retries, self.platform)
+            carrier = RAY if engine.needs_ray else ""
+            pods.equip(task, minutes, file.resources.get(name), retries, self.platform, carrier)
             secret = _SECRETS.get(name)
             if name == "snapshot" and (url_env := getattr(file.source, "url_env", "")):
                 secret = ("source-url", url_env)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
 
 from gatehouse.errors import GatehouseError, PieceError
+from gatehouse.pieces.elsewhere import driving, is_elsewhere, run_elsewhere
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.variables import ENGINE
@@ -77,6 +78,7 @@ Call = tuple[Piece[Any, Any], Any]
 """A piece and its request."""
 
 
+@driving()
 def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
     """The results of pieces, in the order of `calls`, from the engine in `GATEHOUSE_ENGINE`.
 
@@ -106,7 +108,7 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
         for number in waiting
     ]
     usages = list[dict[str, Any]]()
-    for index, answer in _answers(engine, lines):
+    for index, answer in _answers(engine, store, keys, lines):
         number = waiting[index]
         if "error" in answer:
             raise _error(answer)
@@ -126,7 +128,11 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
     return results
 
 
-def _answers(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _answers(
+    engine: Engine, store: ArtifactStore, keys: Sequence[str], lines: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    if is_elsewhere(engine):
+        return run_elsewhere(engine, store, keys, lines)
     if not lines:
         return iter(())
     if engine.kind == "ray":
@@ -143,5 +149,5 @@ def _error(answer: dict[str, Any]) -> Exception:
     kind = named_object(answer["error"]) if answer["error"].startswith("gatehouse.") else None
     if isinstance(kind, type) and issubclass(kind, GatehouseError):
         return kind(answer["message"])
-    logger.error("%s", answer["traceback"])
+    logger.error("%s", answer.get("traceback", ""))
     return PieceError(f"A piece failed: {answer['error'].rpartition(':')[2]}: {answer['message']}")

@@ -22,7 +22,7 @@ MANAGED = {"app.kubernetes.io/managed-by": "gatehouse"}
 
 
 class OwnedJob:
-    """One object of a training operator.
+    """One object of an operator.
 
     An annotation of the object names its owner: the launcher that created it or found it last. Only the owner deletes
     it.
