@@ -226,8 +226,8 @@ class ClusterJob:
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
         }
-        same = ("affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "securityContext")
-        same += ("serviceAccountName", "tolerations")
+        same = ["affinity", "imagePullSecrets", "nodeSelector", "priorityClassName", "securityContext"]
+        same += ["serviceAccountName", "tolerations"]
         spec = {field: own[field] for field in same if own.get(field)} | {
             "containers": [container | ({"command": list(command)} if command else {})],
             "volumes": [volumes[name] for name in dict.fromkeys(mount["name"] for mount in mounts)],

@@ -76,8 +76,8 @@ class Driver:
         while numbers:
             ended = self.place.has_ended()  # Before the answers are read, so that none is missed.
             new = set(self._store.objects.list(folder)) - read
-            for record in read_records(self._store.objects, sorted(new)).values():
-                for answer in record[ANSWERS]:
+            for sent in read_records(self._store.objects, sorted(new)).values():
+                for answer in sent[ANSWERS]:
                     if "error" in answer or answer[KEY] in numbers:
                         yield numbers.pop(answer[KEY], 0), answer
             read |= new
