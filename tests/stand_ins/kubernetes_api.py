@@ -43,6 +43,7 @@ class Cluster:
         granted: The rights that a review allows.
         changes: Every change of a pod, as version and event of a watch.
         lacks: Fields of a job's spec that its CRD does not know, as that of an earlier release.
+        unserved: Kinds of jobs, in the plural, whose operator is not installed.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -64,6 +65,7 @@ class Cluster:
     granted: set[tuple[str, str, str]] = field(default_factory=set)
     reviews: list[Object] = field(default_factory=list)
     lacks: tuple[str, ...] = ()
+    unserved: tuple[str, ...] = ()
     changed: threading.Condition = field(default_factory=threading.Condition)
     changes: list[tuple[int, Object]] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -198,7 +200,9 @@ class Cluster:
         """Delete a job, in the background: its object goes at once, and its pods when their containers have ended."""
         job = self.jobs.pop(path)
         label = KINDS[job["kind"]].label
-        pods_of_job = [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
+        pods_of_job = [
+            pod for pod in self.pods.values() if pod["metadata"]["labels"].get(label) == job["metadata"]["name"]
+        ]
         for pod in pods_of_job:
             self._begin_to_delete(pod)
         job["metadata"]["deleted"] = True
@@ -304,8 +308,13 @@ class _Handler(Handler):
     def _post(self, path: str, query: dict[str, str], body: Any) -> None:
         if body["kind"].endswith("AccessReview") and path == f"/apis/{body['apiVersion']}/{body['kind'].lower()}s":
             return self._review(body)
-        plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
-        if not plural or body["apiVersion"] != plural[1] or body["metadata"]["namespace"] != plural[2]:
+        plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs|rayjobs|jobs)", path)
+        if (
+            not plural
+            or plural[3] in self.cluster.unserved
+            or body["apiVersion"] != plural[1]
+            or body["metadata"]["namespace"] != plural[2]
+        ):
             return self._status(404, "no such resource")
         for field_name in self.cluster.lacks:
             if body["spec"].pop(field_name, None) is not None and query.get("fieldValidation") == "Strict":
