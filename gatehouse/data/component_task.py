@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
 from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
-from gatehouse.pieces.elsewhere import driving
+from gatehouse.pieces.driving import driving
 from gatehouse.pieces.engine import engine_of
 from gatehouse.reports.contents import write_page
 from gatehouse.runtime.variables import ENGINE

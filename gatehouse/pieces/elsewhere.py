@@ -10,11 +10,10 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Protocol
 
 from gatehouse.errors import GatehouseError, PieceError
+from gatehouse.pieces.driving import SCOPE, Scope
 from gatehouse.pieces.engine import Engine
 from gatehouse.runtime.process import in_pod
 from gatehouse.store.canonical import digest_of
@@ -99,32 +98,6 @@ class Driver:
             logger.warning("%s in the store could not be removed: %s", self._folder, error)
 
 
-class _Scope:
-    """The driver of a stage, and its name once it is known."""
-
-    name = ""
-    driver: Driver | None = None
-
-
-_SCOPE: ContextVar[_Scope | None] = ContextVar("gatehouse_driver", default=None)
-
-
-@contextmanager
-def driving() -> Iterator[None]:
-    """In this context, which is that of a stage, one driver elsewhere runs all calls; it ends with the context."""
-    if _SCOPE.get() is not None:
-        yield
-        return
-    scope = _Scope()
-    token = _SCOPE.set(scope)
-    try:
-        yield
-    finally:
-        _SCOPE.reset(token)
-        if scope.driver is not None:
-            scope.driver.close()
-
-
 def is_elsewhere(engine: Engine) -> bool:
     """Whether a driver elsewhere runs the pieces of an engine."""
     own_cluster = not (engine.address or os.environ.get(RAY_ADDRESS)) and in_pod()
@@ -138,7 +111,7 @@ def run_elsewhere(
 
     Raises PieceError if the driver cannot run where the engine says.
     """
-    scope = _SCOPE.get() or _Scope()
+    scope = SCOPE.get() or Scope()
     own = f"gatehouse-{digest_of([os.environ.get(RUN_ID, ''), *keys])[:16]}"
     scope.name = scope.name or own
     if not lines:

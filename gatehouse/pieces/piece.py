@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic
 
 from gatehouse.errors import GatehouseError, PieceError
-from gatehouse.pieces.elsewhere import driving, is_elsewhere, run_elsewhere
+from gatehouse.pieces.driving import driving
+from gatehouse.pieces.elsewhere import is_elsewhere, run_elsewhere
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.variables import ENGINE

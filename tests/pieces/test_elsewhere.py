@@ -14,7 +14,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, PieceError
 from gatehouse.pieces import elsewhere
-from gatehouse.pieces.elsewhere import driving
+from gatehouse.pieces.driving import driving
 from gatehouse.pieces.engine import Engine
 from gatehouse.runtime.variables import ENGINE
 from tests.pieces.ray_cluster import ray_cluster

@@ -27,7 +27,6 @@ from gatehouse.launchers.kubernetes.transfer import (
 )
 from gatehouse.launchers.kubernetes.watch import JobWatch
 from gatehouse.launchers.launcher import (
-    COMMAND,
     FAILURE,
     LOCATION,
     LOG,
@@ -44,6 +43,7 @@ from gatehouse.launchers.launcher import (
     stopped,
 )
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.records import read_records
