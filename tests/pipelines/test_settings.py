@@ -1,5 +1,6 @@
 """What a project says of single stages reaches their tasks, and what a pipeline needs cannot be let fail."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,13 @@ from pydantic import ValidationError
 
 from gatehouse.components import compute_features
 from gatehouse.errors import ConfigurationError
+from gatehouse.pieces.engine import Engine
 from gatehouse.pipelines.catalog import Pipeline, build
 from gatehouse.project.platforms import THIS_MACHINE, Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.project.project_file import ProjectFile, StageSettings
 from gatehouse.runtime.images import LOCKS
-from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.runtime.variables import ATTEMPTS, ENGINE
 from gatehouse.store.stage import TOLERATE
 from tests.small_example import EXAMPLE
 
@@ -82,3 +84,22 @@ def test_settings_of_a_pod_are_given_to_the_stage_that_has_one(project: Project)
     with pytest.raises(ValidationError, match="expected snapshot instead of validate, which its pod runs"):
         ProjectFile.model_validate(body | {"stages": {"validate": {"retries": 4}}})
     assert ProjectFile.model_validate(body | {"stages": {"validate": {"owner": "data@acme"}}}).owners["validate"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ({"kind": "ray"}, "ray"),
+        ({"kind": "ray", "address": "ray-head:6379"}, "ray"),
+        ({"kind": "ray", "address": "http://ray-head:8265"}, "data"),
+        ({"kind": "indexed"}, "data"),
+    ],
+)
+def test_a_task_has_the_image_that_its_engine_needs(project: Project, engine: dict[str, str], name: str) -> None:
+    images = {each: f"registry/{each}@sha256:{'1' * 64}" for each in LOCKS}
+    platform = THIS_MACHINE.model_copy(update={"images": images, "engine": Engine.model_validate(engine)})
+    pipeline = built(project, "training", platform)
+    container = executor(pipeline, "compute-features")
+    assert container["image"] == images[name]
+    assert json.loads(next(item["value"] for item in container["env"] if item["name"] == ENGINE)) == engine
+    assert executor(pipeline, "snapshot")["image"] == images["data"]
