@@ -1,4 +1,4 @@
-"""Pieces in pods of their own, which are deleted meanwhile: the model is that of a run whose tasks do all themselves."""
+"""Pieces in pods that are deleted meanwhile: the model is that of a run whose tasks do all themselves."""
 
 import json
 import time
