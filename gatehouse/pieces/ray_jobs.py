@@ -55,20 +55,20 @@ class RayClusterJob:
     def remove(self) -> None:
         """See `Place`."""
         with suppress(PieceError):
-            self._ask("POST", f"{self._name}/stop")
+            self._ask("POST", f"{self._name}/stop", attempts=1)
 
     def _job(self) -> dict[str, Any]:
         return self._ask("GET", self._name)
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        """The answer of the API; empty if there is no such job. Connection errors are tried again for a minute."""
+    def _ask(self, method: str, path: str, body: object = None, attempts: int = _ATTEMPTS) -> dict[str, Any]:
+        """The answer of the API; empty if there is no such job. What may pass is tried again, for a minute by default."""
         headers = {"Content-Type": "application/json"}
         if token := os.environ.get(_TOKEN):
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._address}/api/jobs/{path}", data, headers, method=method)
         problem = ""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             try:
                 with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
                     return dict(json.loads(answer.read() or b"{}") or {})
@@ -80,7 +80,7 @@ class RayClusterJob:
                     break
             except (OSError, ValueError) as error:
                 problem = str(error)
-            if attempt < _ATTEMPTS - 1:
+            if attempt < attempts - 1:
                 time.sleep(_SECONDS)
         raise PieceError(
             f"engine: expected the Jobs API of a Ray cluster at {self._address} that accepts this task, found: "
