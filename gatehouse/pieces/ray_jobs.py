@@ -61,7 +61,7 @@ class RayClusterJob:
         return self._ask("GET", self._name)
 
     def _ask(self, method: str, path: str, body: object = None, attempts: int = _ATTEMPTS) -> dict[str, Any]:
-        """The answer of the API; empty if there is no such job. What may pass is tried again, for a minute by default."""
+        """The answer of the API; empty if there is no such job. What may pass is tried again for a minute."""
         headers = {"Content-Type": "application/json"}
         if token := os.environ.get(_TOKEN):
             headers["Authorization"] = f"Bearer {token}"
