@@ -33,10 +33,10 @@ class Hidden(MetaPathFinder):
 
 def modules(image: str) -> list[str]:
     """The modules that the components of an image can load; of all components without an image."""
-    from gatehouse.runtime.images import TRAINING, TRAINING_GPU
+    from gatehouse.runtime.images import DATA, RAY, TRAINING, TRAINING_GPU
     from gatehouse.store.image import image_names, modules_of
 
-    like = TRAINING if image == TRAINING_GPU else image
+    like = {TRAINING_GPU: TRAINING, RAY: DATA}.get(image, image)
     components = [name for name, own in image_names().items() if not image or own == like]
     return sorted(frozenset().union(*map(modules_of, components)))
 
@@ -48,6 +48,8 @@ def main() -> int:
     failed = 0
     # `feast_store` comes first: it imports Feast the fast way, and another module would not.
     names = sorted(modules(*sys.argv[1:] or [""]), key=lambda name: not name.endswith(".feast_store"))
+    if sys.argv[1:] == ["ray"]:  # Ray starts a head without its dashboard where a package of that is missing.
+        names += ["ray.dashboard.head", "ray.dashboard.modules.job.job_head"]
     for name in names:
         try:
             importlib.import_module(name)

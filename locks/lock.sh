@@ -25,7 +25,7 @@ resolve locks/dev.lock --extra all --extra dev ${UPGRADE:+--upgrade}
 # The parts get the versions of the whole.
 cp locks/dev.lock locks/run.lock
 resolve locks/run.lock --extra example
-for image in control data training; do
+for image in control data ray training; do
     cp locks/dev.lock "locks/$image.lock"
     resolve "locks/$image.lock" --extra "$image-image"
     # In a pod only KFP's executor is needed, and it imports none of KFP's own dependencies.
@@ -43,7 +43,7 @@ xgboost=$(sed -nE 's/^xgboost-cpu==([^ ]+).*/\1/p' locks/xgboost.lock)
 # What builds the site of the documentation, in an environment of its own.
 .venv/bin/uv pip compile "${options[@]}" ${UPGRADE:+--upgrade} --output-file locks/docs.lock locks/docs.in
 
-for lock in locks/{dev,run,control,data,training,xgboost,torch-gpu,docs}.lock; do
+for lock in locks/{dev,run,control,data,ray,training,xgboost,torch-gpu,docs}.lock; do
     if grep -qE '://|^--' "$lock"; then
         echo "error: $lock names an index, which differs from machine to machine." >&2
         exit 1

@@ -17,6 +17,7 @@ def equip(
     resources: TaskResources | None,
     retries: int,
     platform: Platform,
+    image: str = "",
 ) -> None:
     """Give a task's pod what the platform and the project say, beyond what its component needs.
 
@@ -26,6 +27,7 @@ def equip(
         minutes: The time limit of an attempt.
         resources: Those of the project; None for none.
         retries: How often the task is tried again.
+        image: Name of the image in place of the component's.
     """
     needs = task.needs
     own, of_project = platform.of(task.component_spec.name.replace("-", "_")), resources or TaskResources()
@@ -38,8 +40,8 @@ def equip(
     set_attempts(task, minutes * 60, retries)
     # The platform's image in place of the task's own: training on accelerators gets the image with CUDA.
     name = training(accelerated.accelerator if accelerated else 0) if needs.image == TRAINING else needs.image
-    image = platform.image(name)
-    task.set_container_image(image).set_caching_options(needs.caching and by_digest(image))
+    reference = platform.image(image or name)
+    task.set_container_image(reference).set_caching_options(needs.caching and by_digest(reference))
     _place(task, own)
     _mount(task, own)
     if platform.model_registry and needs.shows_models:

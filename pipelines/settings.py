@@ -17,7 +17,7 @@ from gatehouse.operations.outbox import variables_of
 from gatehouse.pieces.engine import Engine
 from gatehouse.project.project import Project
 from gatehouse.project.project_file import StageSettings
-from gatehouse.runtime.images import image, training
+from gatehouse.runtime.images import RAY, image, training
 from gatehouse.runtime.variables import ENGINE, LAUNCH, ONLINE_STORE
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.image import stages_of
@@ -38,8 +38,8 @@ _SECRETS = {
 }
 """Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
-_DIVIDED = {"validate", "compute_features", "score"}
-"""Stages that are divided into pieces, by the first of each task."""
+_DIVIDED = {"validate", "compute_features"}
+"""Stages of tasks whose pieces may run on an engine. Scores do not: they need PyTorch, which its image lacks."""
 
 
 class Settings:
@@ -132,8 +132,9 @@ class Settings:
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         if name in _LAUNCHING:
             self._say_launch(task)
-        engine = (self.platform and self.platform.engine) or file.engine
-        if _DIVIDED & own.keys() and engine != Engine():
+        divided = _DIVIDED & own.keys()
+        engine = ((self.platform and self.platform.engine) or file.engine) if divided else Engine()
+        if engine != Engine():
             task.set_env_variable(ENGINE, canonical_json(engine.model_dump(mode="json", exclude_defaults=True)))
         minutes = max(task.needs.minutes, self._minutes(name))
         if self.platform is None:
@@ -143,7 +144,8 @@ class Settings:
 
             retries = next((setting.retries for setting in own.values() if setting.retries), RETRIES)
             set_environment(task, self.platform.settings, self.platform.credentials)
-            pods.equip(task, minutes, file.resources.get(name), retries, self.platform)
+            carrier = RAY if engine.needs_ray else ""
+            pods.equip(task, minutes, file.resources.get(name), retries, self.platform, carrier)
             secret = _SECRETS.get(name)
             if name == "snapshot" and (url_env := getattr(file.source, "url_env", "")):
                 secret = ("source-url", url_env)

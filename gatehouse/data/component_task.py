@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from gatehouse.data.datasets import Types, read_dataset, write_dataset
 from gatehouse.data.splitting.publication import publish_rows, restored
 from gatehouse.errors import ConfigurationError
+from gatehouse.pieces.driving import driving
 from gatehouse.pieces.engine import engine_of
 from gatehouse.reports.contents import write_page
 from gatehouse.runtime.variables import ENGINE
@@ -161,7 +162,8 @@ class ComponentTask:
         force = nonces_of(rerun_of(self.store, run_id())).get(stage.name, "")
         if "force" in type(request).model_fields:  # `snapshot` uses it itself.
             request = request.model_copy(update={"force": force})
-        result = stage(request, self.store, force=force)
+        with driving():
+            result = stage(request, self.store, force=force)
         if os.environ.get(LAST_STAGE) == stage.name:
             raise SystemExit(0)
         return result

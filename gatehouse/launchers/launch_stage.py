@@ -19,9 +19,10 @@ from pydantic import Field
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.command import CODE, INPUTS, VARIABLE
-from gatehouse.launchers.launcher import COMMAND, JOB, LOCATION, LOG, METRICS, PRINTED, TrainingJob, job_directory
+from gatehouse.launchers.launcher import JOB, LOCATION, LOG, METRICS, PRINTED, TrainingJob, job_directory
 from gatehouse.launchers.local import launch_of, launcher
 from gatehouse.launchers.spec import CommandSpec, LocalLaunch
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.runtime.redaction import holds_secret
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.canonical import canonical_json, digest_of

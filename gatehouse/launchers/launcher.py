@@ -44,8 +44,6 @@ FAILURE = "failure.json"  # file that the program leaves when it fails in a way 
 OUTPUT = "output"  # folder of a job's directory that a command of the user's own fills: it is packed into the weights
 METRICS, LOG, LOCATION, PRINTED = "metrics", "worker.log", "place.json", "printed.json"
 """Files that say how the job went: its metrics, its log, where it ran, and metrics of earlier logs."""
-COMMAND = "gatehouse.launchers.command"
-"""The program that runs a command of the user's own; with one process it runs without torchrun."""
 ATTEMPTS = "attempts.jsonl"  # file of a job's directory: when workers started on this machine, and how they ended
 CHECKPOINTS = "checkpoints"  # folder of a job's directory from which it resumes
 CHECKPOINT_STORE, CHECKPOINT_NAME = "GATEHOUSE_CHECKPOINT_STORE", "GATEHOUSE_CHECKPOINT_NAME"

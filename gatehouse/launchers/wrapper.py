@@ -36,7 +36,6 @@ from types import FrameType
 from typing import IO, Any, cast
 
 from gatehouse.launchers.launcher import (
-    COMMAND,
     FAILURE,
     HANG,
     HANG_SECONDS,
@@ -58,6 +57,8 @@ from gatehouse.runtime.process import (
 
 logger = logging.getLogger(__name__)
 
+COMMAND = "gatehouse.launchers.command"
+"""The program that runs a command of the user's own; with one process it runs without torchrun."""
 RENDEZVOUS_CODE = 128 + signal.SIGHUP
 """Exit code if the machines did not connect, or lost the machine of the rendezvous."""
 _PR_SET_CHILD_SUBREAPER = 36

@@ -17,18 +17,27 @@ _MEMORY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(i?)")
 class Engine(Strict):
     """Where the pieces of a stage run."""
 
-    kind: Literal["local", "ray"] = Field(
-        "local", description="`local` runs them in processes of the task's own machine, `ray` on a Ray cluster."
+    kind: Literal["local", "ray", "indexed"] = Field(
+        "local",
+        description="`local` runs them in processes of the task's own machine, `ray` on a Ray cluster, `indexed` in "
+        "pods of an Indexed Job.",
     )
     workers: int = Field(
-        0, ge=0, description="Number of pieces that run at the same time; 0 for as many as there are processors."
+        0,
+        ge=0,
+        description="Number of pieces that run at the same time; 0 for as many as there are processors, for 4 in pods "
+        "that are started for the stage.",
     )
     cpus: int = Field(1, ge=1, description="Processors of each worker.")
     memory: str = Field(
-        "", description="Memory of each worker, such as 4G; empty for an equal share of its machine's memory."
+        "",
+        description="Memory of each worker, such as 4G; empty for an equal share of its machine's memory, for 4G in "
+        "pods that are started for the stage.",
     )
     address: str = Field(
-        "", description="Address of the Ray cluster, such as ray-head:6379; empty for RAY_ADDRESS. Only for ray."
+        "",
+        description="Of a Ray cluster: http://ray-head:8265 sends it a job, ray-head:6379 connects from one of its "
+        "nodes; empty for RAY_ADDRESS, and without that for a RayJob, which a task in a cluster starts. Only for ray.",
     )
 
     @field_validator("memory")
@@ -37,6 +46,11 @@ class Engine(Strict):
         if memory and not ((match := _MEMORY.fullmatch(memory)) and float(match[1])):
             raise ValueError(f"expected an amount of memory, more than none, as 4G or 512Mi, found {memory!r}")
         return memory
+
+    @property
+    def needs_ray(self) -> bool:
+        """Whether the task itself needs the package ray: to connect, or to start pods of its own image."""
+        return self.kind == "ray" and not self.address.startswith(("http://", "https://"))
 
     @property
     def memory_bytes(self) -> int:

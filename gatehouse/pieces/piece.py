@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from gatehouse.errors import GatehouseError, PieceError
+from gatehouse.pieces.driving import driving
+from gatehouse.pieces.elsewhere import is_elsewhere, run_elsewhere
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.runtime.plural import counted
 from gatehouse.runtime.variables import ENGINE
@@ -80,6 +82,7 @@ Call = tuple[Piece[Any, Any], Any]
 """A piece and its request."""
 
 
+@driving()
 def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
     """The results of pieces, in the order of `calls`, from the engine in `GATEHOUSE_ENGINE`.
 
@@ -109,7 +112,7 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
         for number in waiting
     ]
     usages = list[dict[str, Any]]()
-    for index, answer in _answers(engine, lines):
+    for index, answer in _answers(engine, store, keys, lines):
         number = waiting[index]
         if "error" in answer:
             raise _error(answer)
@@ -151,7 +154,11 @@ def work_in_words(body: Mapping[str, Any]) -> str:
     return f"{count}, the slowest {slowest:.1f} s, workers of up to {memory / 1e9:.1f} GB"
 
 
-def _answers(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _answers(
+    engine: Engine, store: ArtifactStore, keys: Sequence[str], lines: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    if is_elsewhere(engine):
+        return run_elsewhere(engine, store, keys, lines)
     if not lines:
         return iter(())
     if engine.kind == "ray":
@@ -168,5 +175,5 @@ def _error(answer: dict[str, Any]) -> Exception:
     kind = named_object(answer["error"]) if answer["error"].startswith("gatehouse.") else None
     if isinstance(kind, type) and issubclass(kind, GatehouseError):
         return kind(answer["message"])
-    logger.error("%s", answer["traceback"])
+    logger.error("%s", answer.get("traceback", ""))
     return PieceError(f"A piece failed: {answer['error'].rpartition(':')[2]}: {answer['message']}")

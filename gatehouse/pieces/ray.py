@@ -3,29 +3,37 @@
 import json
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, PieceError
+from gatehouse.pieces.elsewhere import RAY_ADDRESS
 from gatehouse.pieces.engine import Engine
 from gatehouse.pieces.local import ATTEMPTS, killed
 from gatehouse.pieces.worker import answer_to
 
-_ADDRESS, _PATIENCE = "RAY_ADDRESS", 10.0
+_PATIENCE = 10.0
 
 
-def run_on_ray(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def run_on_ray(engine: Engine, lines: Sequence[str], patience: float = 0.0) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the answer of every call, as they come.
 
-    Ray starts a piece again whose worker or node was lost. Raises ConfigurationError without the package ray, and
+    Ray starts a piece again whose worker or node was lost. For a node that a worker fits on, this waits `patience`
+    seconds. Raises ConfigurationError without the package ray, and
     PieceError if the cluster cannot be reached, refuses this driver, has no node for such a worker, or is lost.
     """
     ray = _connected(engine)
     cpus, memory = engine.cpus, engine.memory_bytes
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    fitting = [node for node in nodes if node.get("CPU", 0) >= cpus and node.get("memory", 0) >= memory]
+    until = time.monotonic() + patience
+    while True:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        fitting = [node for node in nodes if node.get("CPU", 0) >= cpus and node.get("memory", 0) >= memory]
+        if fitting or time.monotonic() > until:
+            break
+        time.sleep(1.0)
     if not fitting:
         largest = max(
             (f"{node.get('CPU', 0):g} CPUs, {node.get('memory', 0) / 1e9:.1f} GB" for node in nodes), default=""
@@ -69,22 +77,22 @@ def _connected(engine: Engine) -> Any:
         ) from None
     if not ray.is_initialized():
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        host, _, port = (engine.address or os.environ.get(_ADDRESS, "")).removeprefix("ray://").rpartition(":")
+        host, _, port = (engine.address or os.environ.get(RAY_ADDRESS, "")).removeprefix("ray://").rpartition(":")
         try:
             if host and port.isdigit():  # Ray itself asks for minutes.
                 socket.create_connection((host, int(port)), _PATIENCE).close()
             ray.init(
-                address=engine.address or os.environ.get(_ADDRESS) or "auto", log_to_driver=False, logging_level=40
+                address=engine.address or os.environ.get(RAY_ADDRESS) or "auto", log_to_driver=False, logging_level=40
             )
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise PieceError(
                 f"engine: expected a Ray cluster of version {ray.__version__} at {_address(engine)} that accepts this "
-                f"task, found: {' '.join(str(error).split())[:500]}. Correct engine.address or {_ADDRESS}, give task "
-                "and cluster one image, and where the cluster authenticates, the task its token (RAY_AUTH_MODE=token, "
-                "RAY_AUTH_TOKEN)."
+                f"task, found: {' '.join(str(error).split())[:500]}. Correct engine.address or {RAY_ADDRESS}, give "
+                "task and cluster one image, and where the cluster authenticates, the task its token "
+                "(RAY_AUTH_MODE=token, RAY_AUTH_TOKEN)."
             ) from error
     return ray
 
 
 def _address(engine: Engine) -> str:
-    return engine.address or os.environ.get(_ADDRESS) or "its default address"
+    return engine.address or os.environ.get(RAY_ADDRESS) or "its default address"

@@ -12,9 +12,12 @@ from gatehouse import __version__
 
 TRAINING, TRAINING_GPU = "training", "training-gpu"
 """The image in which operators' jobs train, and that serves models; and the same with CUDA, for accelerators."""
+DATA, RAY = "data", "ray"
+"""The image of data preparation, and the same with Ray, for an engine that needs it."""
 LOCKS = {
     "control": ("control",),
-    "data": ("data", "sketches"),
+    DATA: ("data", "sketches"),
+    RAY: ("ray", "sketches"),
     TRAINING: ("training", "xgboost", "torch"),
     TRAINING_GPU: ("training", "torch-gpu"),
 }

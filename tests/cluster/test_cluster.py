@@ -31,7 +31,7 @@ from gatehouse.store.store import ArtifactStore
 from tests.cluster.conftest import Cluster, start
 from tests.kfp.test_examples import EXAMPLES
 from tests.operations.hook import hooked
-from tests.server.serving import client, serving
+from tests.server import serving as servers
 from tests.small_example import MODEL, WINDOW
 from tests.stand_ins.kubernetes_kinds import CRDS
 
@@ -234,8 +234,8 @@ def test_an_event_starts_one_run_whose_end_is_pushed(cluster: Cluster, monkeypat
     parameters = {"source": cluster.source, "window": WINDOW, "backfill": "{subject}"}
     trigger = {"pipeline": "training", "type": "object.*", "parameters": parameters}
     project = cluster.project("told", triggers={"new-data": trigger})
-    caller = client(cluster.store, "", "sensor", "run", "read")
-    with serving(create_app(cluster.store, load_project(project), profile=cluster.profile)) as caller.address:
+    caller = servers.client(cluster.store, "", "sensor", "run", "read")
+    with servers.serving(create_app(cluster.store, load_project(project), profile=cluster.profile)) as caller.address:
         event = {"specversion": "1.0", "id": "1", "source": "s3", "type": "object.created", "subject": "flights.csv"}
         ((order),) = caller.post("/v1/events", **event).json()
         assert caller.post("/v1/events", **event).json() == [order] and order["run"]

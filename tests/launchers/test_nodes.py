@@ -19,12 +19,12 @@ from gatehouse.launchers.command import CheckpointCopies, Nodes
 from gatehouse.launchers.launcher import (
     CHECKPOINT_NAME,
     CHECKPOINT_STORE,
-    COMMAND,
     FAILURE,
     JOB,
     RESULT,
     noted_attempts,
 )
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.store.objects.local import LocalObjects
 from tests.ports import free_port
 

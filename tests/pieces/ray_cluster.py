@@ -16,26 +16,27 @@ from tests.ports import free_port
 
 
 @contextmanager
-def ray_cluster(token: str = "") -> Iterator[str]:
-    """Start a cluster, which demands `token` if there is one; gives its address."""
-    if find_spec("ray") is None:
+def ray_cluster(token: str = "", dashboard: bool = False) -> Iterator[str]:
+    """Start a cluster, which demands `token` if there is one; gives its address, or that of its dashboard."""
+    if find_spec("ray") is None or (dashboard and find_spec("aiohttp_cors") is None):
         pytest.skip("needs the package ray")
     ray = str(Path(sys.executable).with_name("ray"))
     port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # Paths of its sockets must be short.
         variables = os.environ | {
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)]),
             "RAY_TMPDIR": folder,
             "RAY_worker_niceness": "0",
         }
         variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
-        options = [f"--dashboard-agent-listen-port={free_port()}"]
+        options = [f"--ray-client-server-port={free_port()}", f"--dashboard-agent-listen-port={free_port()}"]
         options += ["--min-worker-port=0", "--max-worker-port=0"]  # Its own choice may be the port above.
         options += [
             "--num-cpus=4",
             "--memory=4000000000",
             "--object-store-memory=100000000",
-            "--include-dashboard=false",
+            f"--include-dashboard={str(dashboard).lower()}",
+            f"--dashboard-port={(pages := free_port())}",
         ]
         command = [ray, "start", "--head", f"--port={port}", f"--temp-dir={folder}", "--block", *options]
         with open(Path(folder) / "head.log", "w") as log:
@@ -44,7 +45,7 @@ def ray_cluster(token: str = "") -> Iterator[str]:
             )
         try:
             _wait_for(head, Path(folder) / "head.log")
-            yield f"127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{pages}" if dashboard else f"127.0.0.1:{port}"
         finally:
             _disconnect()
             head.terminate()

@@ -156,6 +156,26 @@ def test_a_driver_is_killed_three_times_and_the_next_goes_on(squares: Squares) -
     assert sum(squares.ran().values()) <= 8 + 3 * 2, "only pieces that were running run again"
 
 
+@pytest.mark.parametrize("dashboard", [False, True], ids=["connected", "as a job"])
+def test_a_cluster_is_lost_and_a_repeat_on_another_goes_on(squares: Squares, dashboard: bool) -> None:
+    command = [sys.executable, "-c", _DRIVER, squares.store.address, str(squares.folder)]
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+    def started(address: str) -> subprocess.Popen[str]:
+        engine = {ENGINE: json.dumps({"kind": "ray", "workers": 2, "address": address})}
+        return subprocess.Popen(command, env=variables | engine, text=True, stdout=subprocess.PIPE)
+
+    with ray_cluster(dashboard=dashboard) as address:
+        driver = started(address)
+        while driver.poll() is None and sum(squares.ran().values()) < 3:
+            time.sleep(0.02)
+    assert driver.wait(240) != 0
+    with ray_cluster(dashboard=dashboard) as address:
+        output, _ = started(address).communicate()
+    assert output.splitlines()[-1] == str([number**2 for number in range(8)])
+    assert sum(squares.ran().values()) <= 8 + 2, "only pieces that were running run again"
+
+
 def _wait_for_end(pids: list[int]) -> None:
     deadline = time.monotonic() + 20
     while any(Path(f"/proc/{pid}/cmdline").exists() and b"worker" in command(pid) for pid in pids):

@@ -1,5 +1,6 @@
 """What a project says of single stages reaches their tasks, and what a pipeline needs cannot be let fail."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -115,3 +116,22 @@ def test_only_the_tasks_that_send_get_the_addresses_of_webhooks(project: Project
     inputs = json_format.MessageToDict(pipeline.tasks["reconcile"].inputs)["parameters"]
     assert inputs["events"]["runtimeValue"]["constant"] == {"my-ops": {}}
     assert inputs["model_name"]["runtimeValue"]["constant"] == project.file.model
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ({"kind": "ray"}, "ray"),
+        ({"kind": "ray", "address": "ray-head:6379"}, "ray"),
+        ({"kind": "ray", "address": "http://ray-head:8265"}, "data"),
+        ({"kind": "indexed"}, "data"),
+    ],
+)
+def test_a_task_has_the_image_that_its_engine_needs(project: Project, engine: dict[str, str], name: str) -> None:
+    images = {each: f"registry/{each}@sha256:{'1' * 64}" for each in LOCKS}
+    platform = THIS_MACHINE.model_copy(update={"images": images, "engine": Engine.model_validate(engine)})
+    pipeline = built(project, "training", platform)
+    container = executor(pipeline, "compute-features")
+    assert container["image"] == images[name]
+    assert json.loads(next(item["value"] for item in container["env"] if item["name"] == ENGINE)) == engine
+    assert executor(pipeline, "snapshot")["image"] == images["data"]

@@ -49,6 +49,7 @@ class Cluster:
         applied: Who set which fields of an object, by its path.
         applies: What its controller does after the spec of an object was changed by an apply.
         reached: Addresses of the servers in pods, by the name of the pod.
+        unserved: Kinds of jobs, in the plural, whose operator is not installed.
     """
 
     scenario: Callable[["Cluster", Object], None]
@@ -74,6 +75,7 @@ class Cluster:
     applied: dict[str, Managers] = field(default_factory=dict)
     applies: Callable[["Cluster", Object], None] = lambda cluster, thing: None
     reached: dict[str, str] = field(default_factory=dict)
+    unserved: tuple[str, ...] = ()
     changed: threading.Condition = field(default_factory=threading.Condition)
     changes: list[tuple[int, Object]] = field(default_factory=list)
     _versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -208,7 +210,9 @@ class Cluster:
         """Delete a job, in the background: its object goes at once, and its pods when their containers have ended."""
         job = self.jobs.pop(path)
         label = KINDS[job["kind"]].label
-        pods_of_job = [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == job["metadata"]["name"]]
+        pods_of_job = [
+            pod for pod in self.pods.values() if pod["metadata"]["labels"].get(label) == job["metadata"]["name"]
+        ]
         for pod in pods_of_job:
             self._begin_to_delete(pod)
         job["metadata"]["deleted"] = True
@@ -322,8 +326,13 @@ class _Handler(Handler):
             return self.answer(201, body | {"status": {"authenticated": bool(shared)} | user})
         if body["kind"].endswith("AccessReview") and path == f"/apis/{body['apiVersion']}/{body['kind'].lower()}s":
             return self._review(body)
-        plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs)", path)
-        if not plural or body["apiVersion"] != plural[1] or body["metadata"]["namespace"] != plural[2]:
+        plural = re.fullmatch(r"/apis/(.+)/namespaces/(.+)/(pytorchjobs|trainjobs|rayjobs|jobs)", path)
+        if (
+            not plural
+            or plural[3] in self.cluster.unserved
+            or body["apiVersion"] != plural[1]
+            or body["metadata"]["namespace"] != plural[2]
+        ):
             return self._status(404, "no such resource")
         for field_name in self.cluster.lacks:
             if body["spec"].pop(field_name, None) is not None and query.get("fieldValidation") == "Strict":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import yaml
 
@@ -13,7 +14,6 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.kfp_api.connection import Patience
 from gatehouse.launchers.kubernetes.api import ApiConflict, ApiTimeouts, KubernetesApi
 from gatehouse.launchers.launcher import ClusterError
-from gatehouse.launchers.spec import LocalLaunch
 from gatehouse.operations.diagnosing_stage import (
     Finding,
     failed,
@@ -24,21 +24,27 @@ from gatehouse.operations.diagnosing_stage import (
     unchecked,
 )
 from gatehouse.operations.outbox import variables_of
+from gatehouse.pieces.cluster_job import RESOURCES
+from gatehouse.pieces.engine import Engine
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project
 from gatehouse.registry.projection import RegistryApi
-from gatehouse.runtime.images import LOCKS, TRAINING_GPU
+from gatehouse.runtime.images import LOCKS, RAY, TRAINING_GPU
 from gatehouse.runtime.variables import CREDENTIAL_KEYS, ENDPOINT, SETTINGS_KEYS
 
 _PATIENCE = Patience(request=10.0, retry=10.0)
 _TIMEOUTS = ApiTimeouts(request=10.0, retry=10.0)
 _JOBS = {"trainjob": ("trainer.kubeflow.org", "trainjobs"), "pytorchjob": ("kubeflow.org", "pytorchjobs")}
-_NEWEST = {"trainjobs": ("TrainJob", ("activeDeadlineSeconds", "runtimePatches"))}
+_ENGINES = {kind: (group, plural) for kind, (_, group, _, plural) in RESOURCES.items()}
+_NEWEST = {
+    "trainjobs": ("TrainJob", ("activeDeadlineSeconds", "runtimePatches")),
+    "rayjobs": ("RayJob", ("backoffLimit", "rayClusterSpec.authOptions")),
+}
 """Kinds of objects, with fields of their spec that the launcher sets and earlier releases of the operator lack."""
 _QUEUES = ("kueue.x-k8s.io", "localqueues")
 _SERVING = ("serving.kserve.io", "inferenceservices")
 _ON_JOBS = ("create", "delete", "get", "patch")
-RIGHTS = {(*resource, verb) for resource in _JOBS.values() for verb in _ON_JOBS} | {
+RIGHTS = {(*resource, verb) for resource in (*_JOBS.values(), *_ENGINES.values()) for verb in _ON_JOBS} | {
     ("", "pods", "get"),
     ("", "pods", "list"),
     ("", "pods", "watch"),
@@ -64,7 +70,9 @@ class ClusterObject:
 
 def examine(project: Project, platform: Platform) -> Iterator[Finding]:
     """All checks of a platform that are possible from here, one by one."""
-    needed = {name: "" for name in LOCKS if name != TRAINING_GPU}  # That one is needed only for GPUs.
+    engine = _engine(project, platform)
+    spare = {TRAINING_GPU} | (set() if engine.needs_ray else {RAY})  # The first is needed only for GPUs.
+    needed = {name: "" for name in LOCKS if name not in spare}
     for name, reference in (needed | platform.images).items():
         yield image_finding(name, reference)
     yield _kfp(platform)
@@ -127,6 +135,10 @@ def _cluster(
     launch = project.file.launch
     for kind, job in _JOBS.items():
         yield _resource(api, *job, f"launch.kind: {kind}" if kind == launch.kind else "")
+    engine = _engine(project, platform)
+    starts = engine.kind in _ENGINES and not engine.address
+    for kind, job in _ENGINES.items():
+        yield _resource(api, *job, f"engine.kind: {kind}" if starts and kind == engine.kind else "")
     queue = platform.queue or getattr(launch, "queue", "")
     yield _resource(api, *_QUEUES, f"the queue {queue}" if queue else "")
     yield _resource(api, *_SERVING, "")
@@ -141,13 +153,18 @@ def _cluster(
         except ClusterError as error:
             yield unchecked(check, _words(error), advice)
     yield _restarts(api, namespace)
-    if isinstance(launch, LocalLaunch):
-        yield unchecked("rights", "training runs in its task's own pod", needed=False)
+    created = {_JOBS.get(launch.kind), _ENGINES[engine.kind] if starts else None} - {None}
+    if not created:
+        yield unchecked("rights", "training and pieces run in their tasks' own pods", needed=False)
     else:
-        rights = sorted(right for right in RIGHTS if right[:2] == _JOBS[launch.kind] or not right[0])
+        rights = sorted(right for right in RIGHTS if right[:2] in created or not right[0])
         yield _rights(api, namespace, rights, platform.service_account)
     for named in dict.fromkeys(_objects(project, platform)):
         yield _object(api, namespace, named, settings if named.name == platform.settings else {})
+
+
+def _engine(project: Project, platform: Platform) -> Engine:
+    return platform.engine or project.file.engine
 
 
 def _served(api: KubernetesApi, group: str) -> str:
@@ -183,7 +200,12 @@ def _lacking(api: KubernetesApi, served: str, plural: str) -> list[str]:
     specs = [
         schema["properties"]["spec"]["properties"] for name, schema in schemas.items() if name.endswith(f".{kind}")
     ]
-    return [field for spec in specs for field in fields if field not in spec]
+
+    def knows(properties: dict[str, Any], field: str) -> bool:
+        name, _, below = field.partition(".")
+        return name in properties and (not below or knows(properties[name].get("properties", {}), below))
+
+    return [field for spec in specs for field in fields if not knows(spec, field)]
 
 
 def _restarts(api: KubernetesApi, namespace: str) -> Finding:

@@ -10,7 +10,8 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError, LaunchError, MissingArtifactError
 from gatehouse.launchers.kubernetes.api import ApiTimeouts, KubernetesApi
-from gatehouse.launchers.kubernetes.operators import LAUNCH, ClusterJob, Operator, OwnedJob
+from gatehouse.launchers.kubernetes.operators import ClusterJob, Operator
+from gatehouse.launchers.kubernetes.owned import LAUNCH, OwnedJob
 from gatehouse.launchers.kubernetes.pod import PodMetrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import (
@@ -26,7 +27,6 @@ from gatehouse.launchers.kubernetes.transfer import (
 )
 from gatehouse.launchers.kubernetes.watch import JobWatch
 from gatehouse.launchers.launcher import (
-    COMMAND,
     FAILURE,
     LOCATION,
     LOG,
@@ -43,6 +43,7 @@ from gatehouse.launchers.launcher import (
     stopped,
 )
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch, division_problem
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.runtime.images import image, training
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.records import read_records

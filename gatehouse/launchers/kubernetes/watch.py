@@ -12,7 +12,8 @@ from typing import Any
 from gatehouse.errors import LauncherError
 from gatehouse.launchers.kubernetes import pods as pod_status
 from gatehouse.launchers.kubernetes.api import ApiConflict, KubernetesApi
-from gatehouse.launchers.kubernetes.operators import PROGRESS, Operator, OwnedJob, job_end
+from gatehouse.launchers.kubernetes.operators import Operator
+from gatehouse.launchers.kubernetes.owned import PROGRESS, OwnedJob, job_end
 from gatehouse.launchers.kubernetes.pods import Attempts, Pod, PodLogs
 from gatehouse.launchers.launcher import (
     EVICTED,

@@ -172,6 +172,21 @@ def test_an_operator_that_lacks_fields_of_the_launcher_is_named(patient: Patient
         assert finding.well is is_well and ("runtimePatches" in finding.observed) is not is_well
 
 
+def test_an_engine_needs_kuberay_with_tokens_and_the_right_to_create_its_jobs(patient: Patient) -> None:
+    patient.profile["engine"] = {"kind": "ray", "workers": 2}
+    assert patient.findings()["rayjobs.ray.io"].observed == "the cluster does not know it"
+    _group(patient.cluster, "ray.io", "v1", "rayjobs")
+    for cluster_spec, is_well in ({"properties": {"authOptions": {}}}, True), ({"properties": {}}, False):
+        spec = {"properties": {"spec": {"properties": {"backoffLimit": {}, "rayClusterSpec": cluster_spec}}}}
+        schemas = {"components": {"schemas": {"io.ray.v1.RayJob": spec}}}
+        patient.cluster.objects["/openapi/v3/apis/ray.io/v1"] = schemas
+        assert patient.findings()["rayjobs.ray.io"].well is is_well
+    patient.cluster.granted.discard(("ray.io", "rayjobs", "create"))
+    assert "create rayjobs.ray.io" in patient.findings()["rights"].observed
+    patient.profile["engine"] = {"kind": "ray", "address": "http://ray-head:8265"}
+    assert patient.findings()["rayjobs.ray.io"].well
+
+
 def _lose(path: str) -> Callable[[Patient], None]:
     return lambda patient: patient.cluster.objects.pop(path) and None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gatehouse.launchers import launcher as ends
-from gatehouse.launchers.kubernetes.operators import OwnedJob
+from gatehouse.launchers.kubernetes.owned import OwnedJob
 from gatehouse.launchers.kubernetes.transfer import report_failure
 from gatehouse.launchers.launcher import RESULT, STOP, Stop, TrainingJob
 from gatehouse.store.store import ArtifactStore

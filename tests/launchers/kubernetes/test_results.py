@@ -11,7 +11,6 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.kubernetes.pod import sending_metrics
 from gatehouse.launchers.launcher import (
-    COMMAND,
     LOCATION,
     LOG,
     METRICS,
@@ -20,6 +19,7 @@ from gatehouse.launchers.launcher import (
     TrainingFailedError,
     TrainingJob,
 )
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import GPU_PERCENT, Machine
