@@ -42,7 +42,7 @@ MUTANTS = [Mutant(*fields) for fields in (
      "*values, draws, confidence, units.number)", "*values, draws, confidence, None)",
      "evaluation/test_stage.py::test_the_best_champion_so_far_is_compared_too"),
     ("four eyes are not looked at again at promotion", "registry/promotion.py",
-     "            require_other_eyes(store, ledger, chosen, verdict, approval.by)\n", "",
+     "        require_other_eyes(store, ledger, chosen, verdict, approval.by)\n", "",
      "registry/test_approval.py::test_a_promotion_looks_again_whose_eyes_approved"),
     ("a verdict is bound to no policy", "registry/registration.py",
      '        ("policy", subject.policy, digest_of(manifest.configuration.get("policy"))),\n', "",

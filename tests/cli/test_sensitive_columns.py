@@ -92,5 +92,6 @@ def test_sensitive_values_stay_in_their_table(
     assert _leaks(repr(pq.read_table(store.paths(table[0])).to_pylist())) == list(SECRETS)
     for key in set(store.objects.list("")) - data:
         content = Path(store.address) / key
-        text = repr(pq.read_table(content).to_pylist()) if key.endswith(".parquet") else content.read_text()
+        # Bytes of Arrow hold texts as they are.
+        text = repr(pq.read_table(content).to_pylist()) if key.endswith(".parquet") else content.read_text("latin-1")
         assert not _leaks(text), key

@@ -67,7 +67,7 @@ class KafkaSource(SourceBase):
     tables: dict[str, KafkaTable] = Field(min_length=1, description="The raw tables, by name.")
 
     @model_validator(mode="after")
-    def _holds_no_secrets(self) -> "KafkaSource":
+    def _without_passwords(self) -> "KafkaSource":
         for name, value in self.options.items():
             if name in self.options_env or "password" in name or "secret" in name:
                 raise ValueError(f"options: expected {name} in options_env alone, as an environment variable")
