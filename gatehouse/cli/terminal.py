@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gatehouse.kfp.local_run import LocalRun
-from gatehouse.pieces.piece import work_in_words
 from gatehouse.reports.advice import advised
+from gatehouse.reports.format import work_in_words
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import Event

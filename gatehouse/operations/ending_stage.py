@@ -11,9 +11,8 @@ from pydantic import Field
 from gatehouse.operations.announcing import announce_ledger, announce_results
 from gatehouse.operations.notice import Delivery, Form, When
 from gatehouse.operations.outbox import SENDING, Outbox, delivery_of
-from gatehouse.pieces.piece import work_in_words
 from gatehouse.reports.advice import advised
-from gatehouse.reports.format import duration, in_markdown, shortened
+from gatehouse.reports.format import duration, in_markdown, shortened, work_in_words
 from gatehouse.runtime.redaction import public_address, redacted
 from gatehouse.runtime.variables import ENDPOINT, UI
 from gatehouse.store.announcement import Announcement, Tone, announce

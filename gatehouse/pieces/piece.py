@@ -12,7 +12,7 @@ lost cluster, runs only what is missing. Pieces are cut by data alone: neither t
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from gatehouse.errors import GatehouseError, PieceError
@@ -142,16 +142,6 @@ def batches(items: Sequence[_Item], sizes: Sequence[int], most: int) -> list[lis
         divided[-1].append(item)
         total += size
     return divided
-
-
-def work_in_words(body: Mapping[str, Any]) -> str:
-    """What the pieces in the record of an attempt took, for people; empty where no worker ran any."""
-    done: list[dict[str, Any]] = body.get("pieces", [])
-    if not done:
-        return ""
-    slowest, memory = (max(call[fact] for call in done) for fact in ("slowest", "memory"))
-    count = counted(sum(call["pieces"] for call in done), "piece")
-    return f"{count}, the slowest {slowest:.1f} s, workers of up to {memory / 1e9:.1f} GB"
 
 
 def _answers(

@@ -2,10 +2,12 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from numbers import Integral, Real
 from typing import Any
+
+from gatehouse.runtime.plural import counted
 
 _NOTHING = "–"
 _MINUS = "−"
@@ -142,3 +144,13 @@ def share(value: float) -> str:
     if 0.9995 <= value < 1:
         return "> 99.9 %"
     return "0 %" if value == 0 else percent(value)
+
+
+def work_in_words(body: Mapping[str, Any]) -> str:
+    """What the pieces in the record of an attempt took, for people; empty where no worker ran any."""
+    done: list[dict[str, Any]] = body.get("pieces", [])
+    if not done:
+        return ""
+    slowest, memory = (max(call[fact] for call in done) for fact in ("slowest", "memory"))
+    count = counted(sum(call["pieces"] for call in done), "piece")
+    return f"{count}, the slowest {slowest:.1f} s, workers of up to {memory / 1e9:.1f} GB"

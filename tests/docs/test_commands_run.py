@@ -52,6 +52,8 @@ NOWHERE = {
     "run returns --store gs://acme-ml/gatehouse": "a bucket of Google",
     "predictor flight-delays --log all": "somebody who stops it",
     "features stream --every 5": "a topic of Kafka",
+    "serve --project flights --platform flights/platforms/cluster.yaml": "a cluster",
+    "serve --store s3://acme-ml/gatehouse --project flights": "a bucket",
 }
 """Lines that need what no test has."""
 CHANGED = {

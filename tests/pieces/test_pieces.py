@@ -16,8 +16,9 @@ import pytest
 from gatehouse.errors import ConfigurationError, PieceError, WrongImageError
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.pieces.local import ATTEMPTS
-from gatehouse.pieces.piece import run_pieces, work_in_words
+from gatehouse.pieces.piece import run_pieces
 from gatehouse.pieces.worker import _run
+from gatehouse.reports.format import work_in_words
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.hidden_values import hiding
