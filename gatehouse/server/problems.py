@@ -140,9 +140,8 @@ def guard(
     async def _guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
         began = time.perf_counter()
         length = request.headers.get("content-length", "")
-        if (length and (not length.isdigit() or int(length) > largest_body)) or (
-            not length and "transfer-encoding" in request.headers
-        ):
+        # A body in chunks has no length, whatever a header beside them says.
+        if "transfer-encoding" in request.headers or (length and (not length.isdigit() or int(length) > largest_body)):
             detail = f"Expected a body of a stated length, at most {largest_body:,} bytes."
             response = show(request, Problem(title="Content Too Large", status=413, detail=detail), {})
         else:

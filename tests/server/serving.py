@@ -27,8 +27,8 @@ class _Uvicorn(uvicorn.Server):
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
-    """Serve an app on a free port; gives its address."""
-    server = _Uvicorn(uvicorn.Config(app, port=0, log_config=None, lifespan="on"))
+    """Serve an app on a free port, by the parser that `gatehouse[serve]` installs; gives its address."""
+    server = _Uvicorn(uvicorn.Config(app, port=0, log_config=None, lifespan="on", http="h11"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -155,6 +155,9 @@ def test_what_is_wrong_is_told_in_the_words_of_the_project(served: Served) -> No
     headers = {"Authorization": f"Bearer {rune.secret}", "Content-Type": "application/json"}
     in_chunks = requests.post(f"{rune.address}/v1/runs", data=iter([b"{}"]), headers=headers, timeout=60)
     assert "a stated length" in _problem(in_chunks, 413)
+    headers |= {"Content-Length": "2", "Transfer-Encoding": "chunked"}
+    in_both = requests.post(f"{rune.address}/v1/runs", data=b"2\r\n{}\r\n0\r\n\r\n", headers=headers, timeout=60)
+    assert "a stated length" in _problem(in_both, 413)
 
 
 def test_a_revoked_token_and_a_forged_one_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
