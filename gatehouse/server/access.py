@@ -197,9 +197,10 @@ class Access:
         names = ("webhook-id", "webhook-timestamp", "webhook-signature")
         key, moment, signatures = (request.headers.get(name, "") for name in names)
         secret = os.environ.get(SECRET, "")
-        fresh = secret and moment.isdecimal() and abs(time.time() - int(moment)) <= _OLDEST_SIGNATURE
-        expected = signature(secret, key, body, float(moment))[names[2]] if fresh else ""
-        if not fresh or not any(hmac.compare_digest(expected, text) for text in signatures.split()):
+        known = secret and re.fullmatch(r"[0-9]{1,12}", moment)
+        fresh = known and abs(time.time() - int(moment)) <= _OLDEST_SIGNATURE
+        expected = signature(secret, key, body, float(moment))[names[2]].encode() if fresh else b""
+        if not fresh or not any(hmac.compare_digest(expected, text.encode()) for text in signatures.split()):
             raise ProblemError(401, "Expected a token, or a signature of the last five minutes, found another.")
         return self._admit(request, WEBHOOK, "run")
 

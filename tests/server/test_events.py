@@ -128,6 +128,8 @@ def signed(body: bytes, secret: bytes = SECRET, at: float = 0.0, key: str = "1")
         ({"body": b"{}"}, 401),
         ({"webhook-id": "2"}, 401),
         ({"webhook-timestamp": "²"}, 401),
+        ({"webhook-timestamp": "9" * 400}, 401),
+        ({"webhook-signature": "v1,é"}, 401),
         ({"webhook-signature": ""}, 401),
     ],
 )
