@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.features.exact import TIME
 from gatehouse.monitoring.live_log import FOLDER, HOUR, KINDS, pseudonym
 from gatehouse.server.traffic import Answer, Part, Waiting, decision_times, fraction
@@ -112,7 +112,10 @@ class PredictionLog:
         while not self._ended.is_set():
             self._sealed.wait(SEND_SECONDS)
             self._sealed.clear()
-            self.send()
+            try:
+                self.send()
+            except Exception:  # Such as a spool that another process has just sent: the next look goes on.
+                logger.exception("spools are not sent yet")
         self._threads[0].join(30)
         self.send()
 
@@ -132,6 +135,10 @@ class PredictionLog:
                     self._seal()
                     self._spool = _Spool(self._folder, hour, table.schema)
                 self._spool.append(table)
+            except StoreError as error:  # It does not say yet which columns of a new model are sensitive.
+                logger.warning("rows wait for the store: %s", error)
+                for answer in of_hour:
+                    self.add(answer)
             except Exception:  # A full disk, or a fault here, may not end the log.
                 self._lost += sum(answer.rows for answer in of_hour)
                 logger.exception("the log lacks rows: %d so far", self.dropped)

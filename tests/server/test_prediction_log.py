@@ -178,6 +178,43 @@ def test_a_store_that_is_away_costs_the_oldest_rows_beyond_a_bound(
     assert _logged(live.store).num_rows == 50
 
 
+def test_rows_wait_until_the_store_says_which_columns_are_sensitive(
+    live: Live, log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = log()
+    written.add(_answer(live))
+
+    def refuse(*_: object) -> frozenset[str]:
+        raise StoreError("the store does not answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(prediction_log, "sensitive_columns", refuse)
+        written.write()
+    written.write()
+    written._seal()
+    written.send()
+    assert (_logged(live.store).num_rows, written.dropped) == (40, 0)
+
+
+def test_the_log_is_sent_on_after_a_fault(live: Live, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, faults = log(), [FileNotFoundError("another process sent this spool"), ZeroDivisionError()]
+    send = written.send
+    monkeypatch.setattr(written, "send", lambda: _raise(faults.pop()) if faults else send())
+    monkeypatch.setattr(prediction_log, "SEND_SECONDS", 0.1)
+    monkeypatch.setattr(prediction_log, "WRITE_SECONDS", 0.05)
+    written.start()
+    written.add(_answer(live))
+    until = time.monotonic() + 30
+    while not _logged(live.store).num_rows and time.monotonic() < until:
+        time.sleep(0.05)
+    assert _logged(live.store).num_rows == 40
+    written.close()
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
 def test_monitoring_reads_the_log_as_it_is(live: Live, log: Any) -> None:
     written = log()
     written.add(_answer(live))
