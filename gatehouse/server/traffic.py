@@ -219,7 +219,8 @@ class Traffic:
                 spare, of_champion = self.part(request, arm, self.champion, rows)
                 if of_champion is None:
                     self._warn(arm, failure)
-                part, failure = replace(spare, error=part.error), of_champion
+                spent = part.milliseconds + spare.milliseconds  # The caller waited for both.
+                part, failure = replace(spare, error=part.error, milliseconds=spent), of_champion
             parts.append(part)
             if failure:
                 return replace(answer, parts=tuple(parts), failure=failure)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -95,6 +96,21 @@ def test_the_champion_answers_for_a_canary_that_fails(live: Live, canary: int, e
     assert {part.arm: part.error for part in answer.parts} == {CHAMPION: "", CANARY: error}
     (data,) = (output["data"] for output in body["outputs"] if output["name"] == "probability")
     assert data == live.predict(1, ROWS)
+
+
+def test_the_latency_of_a_canary_that_fails_is_that_of_both_models(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.promote(1, CHAMPION)
+    live.promote(3, CANARY, 0.5)
+    traffic, score = live.traffic(), ServedModel.score
+
+    def slow(model: ServedModel, features: pa.Table) -> pa.Table:
+        if model.version == "3":
+            time.sleep(0.2)
+        return score(model, features)
+
+    monkeypatch.setattr(ServedModel, "score", slow)
+    (of_canary,) = (part for part in traffic.answer(_request(ROWS)).parts if part.arm == CANARY)
+    assert of_canary.model.version == "1" and of_canary.milliseconds > 200
 
 
 def test_a_ranking_is_answered_by_one_model(live: Live) -> None:
