@@ -9,6 +9,7 @@ from gatehouse.evaluation.spec import LiveRules
 from gatehouse.metrics.lazy_numpy import np
 from gatehouse.metrics.metric import Array, Metric, Predictions
 from gatehouse.metrics.sequential import half_width, ratio_evidence
+from gatehouse.metrics.tasks import TASKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +39,31 @@ def with_outcomes(
     """
     import pyarrow as pa
 
+    from gatehouse.features.exact import TIME
+    from gatehouse.monitoring.live_log import KINDS
     from gatehouse.store.database import connect
 
-    if lacking := [name for name in keys if name not in log.column_names or name not in outcomes.column_names]:
-        raise ConfigurationError(f"outcomes: expected the columns {', '.join(keys)}, found no {', '.join(lacking)}.")
-    kinds = {name: log.schema.field(name).type for name in keys}
+    if horizon is not None and not label_time:
+        raise ConfigurationError("live.horizon: expected a column that says when outcomes became known (label_time).")
+    kinds = {name: log.schema.field(name).type if name in log.column_names else None for name in keys}
+    kinds |= {label_time: TIME} if label_time else {}
+    if lacking := [name for name, kind in kinds.items() if kind is None or name not in outcomes.column_names]:
+        raise ConfigurationError(f"outcomes: expected the columns {', '.join(kinds)}, found no {', '.join(lacking)}.")
+    own = {*KINDS, "share", "picked_by_canary", *(task.output for task in TASKS.values())} & {*log.column_names}
+    if hiding := sorted(own & {*outcomes.column_names} - {*keys, "decision_time"}):
+        raise ConfigurationError(f"outcomes: expected no columns {', '.join(hiding)}, which the log has. Rename them.")
     for name, kind in kinds.items():
-        outcomes = outcomes.set_column(outcomes.schema.get_field_index(name), name, outcomes[name].cast(kind))
+        column, is_time = outcomes[name], name == label_time
+        try:
+            if is_time and pa.types.is_integer(column.type):
+                raise pa.ArrowInvalid
+            column = column.cast(kind, safe=not is_time)  # Of a time, less than a microsecond may go.
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            message = (
+                f"outcomes: expected {kind} in the column {name}, found {column.type}, or a value that does not fit."
+            )
+            raise ConfigurationError(message) from None
+        outcomes = outcomes.set_column(outcomes.schema.get_field_index(name), name, column)
     log = log.append_column("__row", pa.array(range(log.num_rows)))
     outcomes = outcomes.append_column("__place", pa.array(range(outcomes.num_rows)))
     time = f"o.{_quoted(label_time)}" if label_time else "NULL::TIMESTAMPTZ"

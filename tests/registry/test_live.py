@@ -191,6 +191,30 @@ def test_the_first_outcome_of_a_row_counts_and_a_late_one_does_not() -> None:
         with_outcomes(log, outcomes, ["flight"], "", None)
 
 
+def test_times_are_in_utc_whatever_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    log = pa.table({"flight_id": ["a"], "decision_time": pa.array([BEGIN], pa.timestamp("us", "UTC"))})
+    known = BEGIN.replace(tzinfo=None) + timedelta(hours=1)
+    for times in ([known], [f"{known.isoformat()}Z"]):
+        outcomes = pa.table({"flight_id": ["a"], "label": [1], "known": times})
+        facts = with_outcomes(log, outcomes, ["flight_id"], "known", 2 * 3600)[1]
+        assert [*facts.values()][:3] == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "label_time"),
+    [("known", [5], "known"), ("known", ["noon"], "known"), ("none", [5], "known"), ("arm", ["canary"], "")],
+)
+def test_outcomes_without_times_or_with_columns_of_the_log_are_refused(
+    column: str, values: list[Any], label_time: str
+) -> None:
+    log = pa.table({"id": ["a"], "arm": ["champion"], "decision_time": pa.array([BEGIN], pa.timestamp("us", "UTC"))})
+    with pytest.raises(ConfigurationError, match=label_time or column):
+        with_outcomes(log, pa.table({"id": ["a"], column: values}), ["id"], label_time, None)
+    with pytest.raises(ConfigurationError, match="horizon"):
+        with_outcomes(log, pa.table({"id": ["a"]}), ["id"], "", 60.0)
+
+
 def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
     draw, rings = np.random.default_rng(3), 0
     for _ in range(200):
