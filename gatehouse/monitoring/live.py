@@ -35,7 +35,8 @@ def with_outcomes(
             `decision_time`.
         label_time: When an outcome became known; empty if nobody says. An earlier one than the decision is no outcome
             of it, and among several the first one counts.
-        horizon: Seconds after the decision after which an outcome is late and does not count; None for never.
+        horizon: Seconds after the decision after which an outcome is late and does not count; None for never. Neither
+            does one of a row whose horizon was not over when the newest outcome became known.
     """
     import pyarrow as pa
 
@@ -68,23 +69,27 @@ def with_outcomes(
     outcomes = outcomes.append_column("__place", pa.array(range(outcomes.num_rows)))
     time = f"o.{_quoted(label_time)}" if label_time else "NULL::TIMESTAMPTZ"
     pairs = " AND ".join(f"l.{_quoted(name)} = o.{_quoted(name)}" for name in keys)
-    late = "false" if horizon is None else f"{time} > l.decision_time + INTERVAL {horizon} SECOND"
+    end = f"l.decision_time + INTERVAL {horizon} SECOND"
+    late = "false" if horizon is None else f"{time} > {end}"
+    # Outcomes of one kind may become known sooner: a row counts when all of its outcomes would be known.
+    young = "false" if horizon is None else f"{end} > (SELECT max({time}) FROM o)"
     timed = "decision_time" in keys or "request_id" in keys
     early = "false" if timed else f"coalesce({time} < l.decision_time, false)"
     with connect() as database:
         database.register("l", log.select([*keys, "__row", *({"decision_time"} - {*keys})]))
         database.register("o", outcomes)
         database.execute(
-            f"CREATE TABLE joined AS SELECT l.__row, o.__place, {late} AS late, {time} AS known "
+            f"CREATE TABLE joined AS SELECT l.__row, o.__place, coalesce({late}, false) AS late, {time} AS known, "
+            f"coalesce({young}, false) AS young "
             f"FROM l JOIN o ON {pairs} WHERE NOT {early}"
         )
         first: pa.Table = database.sql(
-            "SELECT __row, __place FROM joined WHERE NOT coalesce(late, false) "
+            "SELECT __row, __place FROM joined WHERE NOT (late OR young) "
             "QUALIFY row_number() OVER (PARTITION BY __row ORDER BY known NULLS LAST, __place) = 1 ORDER BY __row"
         ).to_arrow_table()
-        ((late_ones, timely, matched),) = database.execute(
-            "SELECT count(*) FILTER (WHERE late), count(*) FILTER (WHERE NOT coalesce(late, false)), "
-            "count(DISTINCT __place) FROM joined"
+        ((late_ones, young_ones, timely, matched),) = database.execute(
+            "SELECT count(*) FILTER (WHERE late), count(*) FILTER (WHERE young AND NOT late), "
+            "count(*) FILTER (WHERE NOT (late OR young)), count(DISTINCT __place) FROM joined"
         ).fetchall()
     places: Array = np.full(log.num_rows, -1)
     places[first["__row"].to_numpy()] = first["__place"].to_numpy()
@@ -94,6 +99,7 @@ def with_outcomes(
         joined = joined.append_column(name, taken[name])
     facts = {"rows in the log": log.num_rows, "of these with an outcome": first.num_rows, "late outcomes": late_ones}
     facts |= {"repeated outcomes": timely - first.num_rows, "outcomes without a row": outcomes.num_rows - matched}
+    facts |= {"outcomes within a horizon that is not over": young_ones}
     return joined, facts
 
 

@@ -185,10 +185,31 @@ def test_the_first_outcome_of_a_row_counts_and_a_late_one_does_not() -> None:
     outcomes = pa.table({"request_id": ["a", "a", "b", "c"], "label": [1, 0, 1, 1], "known": hours})
     joined, facts = with_outcomes(log, outcomes, ["request_id"], "known", 24 * 3600)
     assert joined["label"].to_pylist() == [0, None]
-    assert [*facts.values()] == [2, 1, 1, 1, 1]
+    assert [*facts.values()] == [2, 1, 1, 1, 1, 0]
     assert with_outcomes(log, outcomes, ["request_id"], "", None)[0]["label"].to_pylist() == [1, 1]
     with pytest.raises(ConfigurationError, match="flight"):
         with_outcomes(log, outcomes, ["flight"], "", None)
+
+
+def test_labels_that_become_known_sooner_do_not_decide_for_the_newest_rows() -> None:
+    times = pa.array([BEGIN + timedelta(hours=hour) for hour in range(48)], pa.timestamp("us", "UTC"))
+    log = pa.table({"request_id": [str(hour) for hour in range(48)], "decision_time": times})
+    # A label 1 is known at once, and 0 when the horizon of a day is over; someone looks after two days.
+    known = [
+        (hour, label, BEGIN + timedelta(hours=hour + 24 * (1 - label)))
+        for hour, label in ((hour, hour % 2) for hour in range(48))
+    ]
+    seen = [(str(hour), label, at) for hour, label, at in known if at <= BEGIN + timedelta(hours=47)]
+    ids, labels, at = zip(*seen, strict=True)
+    outcomes = pa.table({"request_id": ids, "label": labels, "known": pa.array(at, pa.timestamp("us", "UTC"))})
+    counted = {
+        horizon: [label for label in joined["label"].to_pylist() if label is not None]
+        for horizon in (None, 24 * 3600.0)
+        for joined, _ in (with_outcomes(log, outcomes, ["request_id"], "known", horizon),)
+    }
+    assert counted[None].count(1) == 24 and counted[24 * 3600.0].count(1) == counted[24 * 3600.0].count(0) == 12
+    facts = with_outcomes(log, outcomes, ["request_id"], "known", 24 * 3600)[1]
+    assert facts["outcomes within a horizon that is not over"] == 12
 
 
 def test_times_are_in_utc_whatever_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +218,7 @@ def test_times_are_in_utc_whatever_the_zone_of_the_machine(monkeypatch: pytest.M
     known = BEGIN.replace(tzinfo=None) + timedelta(hours=1)
     for times in ([known], [f"{known.isoformat()}Z"]):
         outcomes = pa.table({"flight_id": ["a"], "label": [1], "known": times})
-        facts = with_outcomes(log, outcomes, ["flight_id"], "known", 2 * 3600)[1]
+        facts = with_outcomes(log, outcomes, ["flight_id"], "known", 3600)[1]
         assert [*facts.values()][:3] == [1, 1, 0]
 
 
