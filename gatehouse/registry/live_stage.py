@@ -91,10 +91,15 @@ def collect_arms(store: ArtifactStore, name: str) -> str:
 
 
 def published_outcomes(store: ArtifactStore, outcomes: str) -> str:
-    """Reference of a table of outcomes: as it is, or of the rows of a file, which are published."""
+    """Reference of a table of outcomes: as it is, or of the rows of a file, which are published.
+
+    Raises ConfigurationError if none is named.
+    """
     from gatehouse.data.datasets import read_dataset
     from gatehouse.data.splitting.publication import publish_rows
 
+    if not outcomes:
+        raise ConfigurationError("outcomes: expected a table of what came of the logged rows, found none.")
     if "/sha256-" in outcomes:
         return str(Reference.parse(outcomes))
     return str(publish_rows(store, "tables", "outcomes", read_dataset(outcomes), {}, {}))

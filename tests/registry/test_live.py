@@ -265,6 +265,8 @@ def test_the_component_records_the_verdict_and_takes_a_worse_canary_back(
     asked |= {"policy": {"live": {"metrics": {"brier": 0.02}}}, "outcomes": str(tmp_path / "outcomes.parquet")}
     assert "no live verdict" in call(roll_out, tmp_path, **asked).reasons[0], "no row is logged yet"
     pq.write_table(_log(live, noise=0.35), tmp_path / "outcomes.parquet")
+    with pytest.raises(ConfigurationError, match="outcomes"):
+        call(roll_out, tmp_path, **asked | {"outcomes": ""})
     made = call(roll_out, tmp_path, **asked)
     assert (made.decision, made.number, made.share) == ("taken back", 2, 0.0) and "brier" in made.reasons[1]
     records = Ledger(live.store, "delays").records()
