@@ -153,7 +153,11 @@ class ServedModel:
             predictor,
             classes_of(store, model),
             Online.of_model(store, model) if online else None,
-            {column.name: column.type for column in rows.columns if column.name in identifying} if rows else {},
+            {
+                column.name: column.type
+                for column in (rows.columns if rows else ())
+                if column.name in identifying and column.type in _DATATYPES  # The protocol has no dates, for example.
+            },
             group,
         )
 
