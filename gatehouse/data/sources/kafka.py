@@ -1,6 +1,7 @@
 """Topics of Kafka as tables: records with JSON values, each partition cut into parts by its offsets."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -69,7 +70,7 @@ class KafkaSource(SourceBase):
     @model_validator(mode="after")
     def _without_passwords(self) -> "KafkaSource":
         for name, value in self.options.items():
-            if name in self.options_env or "password" in name or "secret" in name:
+            if name in self.options_env or re.search("password|secret|ssl.key.pem", name):
                 raise ValueError(f"options: expected {name} in options_env alone, as an environment variable")
             without_password(str(value))
         return self

@@ -90,8 +90,9 @@ def test_what_cannot_be_read_is_a_clear_error(broker: Broker, monkeypatch: pytes
         read(source(broker).model_copy(update={"options": {"no.such": 1}}))
     with pytest.raises(DeclarationError, match="KAFKA_PASSWORD"):
         read(source(broker).model_copy(update={"options_env": {"sasl.password": "KAFKA_PASSWORD"}}))
-    with pytest.raises(ValidationError, match="options_env"):
-        KafkaSource.model_validate(source(broker).model_dump() | {"options": {"sasl.password": "secret"}})
+    for name in ("sasl.password", "ssl.key.pem"):
+        with pytest.raises(ValidationError, match="options_env"):
+            KafkaSource.model_validate(source(broker).model_dump() | {"options": {name: "secret"}})
 
 
 @given(
