@@ -132,8 +132,7 @@ def _copy_evidence(
             for key in records:
                 if source.objects.stat(key) is not None:
                     target.objects.put_bytes(key, source.objects.get_bytes(key))
-            named = references_in(made.get("request") or {})
-            pending += [str(named_one) for named_one in named if source.exists(named_one)]
+            pending += map(str, filter(source.exists, references_in(made.get("request") or {})))
 
 
 def _note(ledger: Ledger, number: int, other: Ledger, result: RegisterResult, by: str) -> None:
