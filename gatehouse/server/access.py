@@ -149,12 +149,12 @@ class Rate:
 class ServiceAccounts:
     """Callers in a cluster, by the tokens of their pods for the audience `gatehouse`, which Kubernetes reviews.
 
-    A review holds for at most a minute. `scopes` are by `NAMESPACE:NAME`; `review` sends a TokenReview and gives the
-    answer, or raises ClusterError.
+    A review holds for at most a minute. Anybody can make up tokens, so new ones are limited. `scopes` are by
+    `NAMESPACE:NAME`; `review` sends a TokenReview and gives the answer, or raises ClusterError.
     """
 
     def __init__(self, scopes: Mapping[str, tuple[Scope, ...]], review: Callable[[Any], dict[str, Any]]) -> None:
-        self._scopes, self._review = scopes, review
+        self._scopes, self._review, self._rate = scopes, review, Rate(10, 50)
         self._reviewed = lru_cache(1000)(self._account)
 
     def token_of(self, secret: str) -> Token | None:
@@ -165,6 +165,9 @@ class ServiceAccounts:
         return Token(id=number, name=account, scopes=scopes, sha256="", until="", by="", at="") if scopes else None
 
     def _account(self, secret: str, _minute: float) -> str:
+        if wait := math.ceil(self._rate.wait("")):
+            message = f"Too many new tokens of Kubernetes: try again in {wait} s."
+            raise ProblemError(429, message, {"Retry-After": str(wait)})
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview"}
         status = self._review(body | {"spec": {"token": secret, "audiences": [AUDIENCE]}}).get("status", {})
         valid = status.get("authenticated") and AUDIENCE in status.get("audiences", ())

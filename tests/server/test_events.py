@@ -20,8 +20,9 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.operations.outbox import Destination
 from gatehouse.project.project import Project, load_project
 from gatehouse.server import access, background
-from gatehouse.server.access import Rate
+from gatehouse.server.access import Rate, ServiceAccounts
 from gatehouse.server.app import create_app
+from gatehouse.server.problems import ProblemError
 from gatehouse.store.store import ArtifactStore
 from tests.api.test_events import S3, STRUCTURED
 from tests.api.test_events import on_kfp as on_kfp
@@ -247,6 +248,22 @@ def test_a_pod_calls_with_the_token_of_its_service_account(
     assert len(started) == 1
     written = "".join(path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file())
     assert SENSOR not in written and "system:serviceaccount:argo-events:sensor" in written
+
+
+def test_made_up_tokens_do_not_flood_kubernetes() -> None:
+    reviewed, refused = list[Any](), 0
+
+    def review(body: Any) -> dict[str, Any]:
+        reviewed.append(body)
+        return {}
+
+    accounts = ServiceAccounts({}, review)
+    for number in range(200):
+        try:
+            assert accounts.token_of(f"{SENSOR}{number}") is None
+        except ProblemError as error:
+            refused += error.status == 429
+    assert 50 <= len(reviewed) == 200 - refused < 100
 
 
 @pytest.mark.parametrize("text", ["", "sensor=run", "a:b=", "a:b=all", "a:b=run,", "A:b=run"])
