@@ -116,7 +116,7 @@ class Outbox:
         marked, until, down = set(keys), time.monotonic() + _SECONDS, dict[str, Delivery]()
         for key in keys:
             day, _, name = key.rpartition("/")
-            if not name.endswith(".json"):
+            if not name.endswith(".json") or key.removesuffix(".json") in marked:  # A destination may be named json.
                 continue
             moment, type_, level, _ = name.split("_")
             at = datetime.strptime(f"{posixpath.basename(day)}{moment}Z", "%Y-%m-%d%H%M%S%z")

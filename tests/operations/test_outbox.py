@@ -102,6 +102,13 @@ def test_a_run_tells_what_it_delivered_found_and_decided_once(
     assert len({body["id"] for body in ops.bodies}) == len(ops.bodies)
 
 
+def test_a_destination_may_be_named_json(store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_EVENTS_JSON_WEBHOOK", hook.url)
+    for _ in range(2):
+        assert end(store, events={"json": {}}).posted
+    assert types(hook) == ["run.ended"]
+
+
 def test_the_snapshot_of_an_earlier_run_is_not_new(store: ArtifactStore, ops: Hook) -> None:
     snapshot = str(store.publish("snapshots", "x", {"x": b"x"}))
     store.append(f"provenance/{snapshot}", {"run": "earlier"})
