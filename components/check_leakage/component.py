@@ -7,7 +7,7 @@ from kfp import dsl
 from gatehouse.components.interface import component
 
 
-@component("control", title="Check for leakage", caching=True, cpu="2", memory="8G")
+@component("data", title="Check for leakage", caching=True, cpu="2", memory="8G")
 def check_leakage(
     training_set: dsl.Input[dsl.Dataset],
     leakage: dsl.Output[dsl.Artifact],

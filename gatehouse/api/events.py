@@ -18,7 +18,7 @@ from typing import Any
 
 from gatehouse.api.pipelines import start
 from gatehouse.configuration.trigger import Trigger
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError
 from gatehouse.project.project import Project
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.records import author, claim, read_record, read_records, remove_record
@@ -185,7 +185,7 @@ def submit_due(store: ArtifactStore, project: Project, profile: Path | None, day
         for order in _orders(store, f"{_FOLDER}/{project.name}/{name}", today - timedelta(days=day)):
             try:
                 submit(store, project.folder, profile, order)
-            except GatehouseError as error:
+            except Exception as error:  # Whatever is wrong with one order, the later ones are submitted.
                 well = False
                 logger.warning("The run %s of the trigger %s is not submitted yet: %s", order.name, name, error)
     return well

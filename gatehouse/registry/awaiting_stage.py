@@ -84,8 +84,8 @@ def await_approval(request: AwaitRequest, store: ArtifactStore) -> AwaitResult:
             missing = f"version {request.version}" if request.version else "a version in staging"
             raise UnknownVersionError(f"{name}: expected {missing}, found none of {len(state.versions)} versions.")
         noted = {"version": version.version, "verdict": last[1].digest, "at": now().isoformat()}
-        if run:
-            create_record(store.objects, key, noted)
+        if run and not create_record(store.objects, key, noted):
+            noted = read_record(store.objects, key) or noted  # Another attempt was first.
     number, digest = noted["version"], noted["verdict"]
     deadline = datetime.fromisoformat(noted["at"]) + timedelta(minutes=request.timeout_minutes)
     said, label = False, f"{name}:{number}"

@@ -153,7 +153,7 @@ def evaluate_live(request: LiveRequest, store: ArtifactStore) -> LiveResult:
     labels, predictions = np.full(table.num_rows, np.nan), None
     if predictor.task.counted == "row" and request.label in table.column_names:
         labels = _labels(request, table, task, classes_of(store, champion))
-        predictions = predictor.read(_predicted(table, predictor))
+        predictions = predictor.read(_predicted(table, predictor, len(classes_of(store, champion))))
     elif request.rules.metrics:
         raise ConfigurationError(
             f"live.metrics: expected a column {request.label} of the outcomes, and no ranking, found {task} and "
@@ -190,13 +190,14 @@ def _labels(request: LiveRequest, table: "pa.Table", task: Any, classes: tuple[s
     return labels
 
 
-def _predicted(table: "pa.Table", predictor: Any) -> Any:
+def _predicted(table: "pa.Table", predictor: Any, classes: int) -> Any:
     """The predictions of a log, NaN where there is none, shape (rows,) or (rows, classes)."""
     import numpy as np
     import pyarrow as pa
 
+    if predictor.task.output not in table.column_names:  # No row has a prediction.
+        return np.full((table.num_rows, classes) if classes > 2 else table.num_rows, np.nan)
     column = table[predictor.task.output].combine_chunks()
     if not pa.types.is_nested(column.type):
         return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-    width = len(next(values for values in column.to_pylist() if values is not None))
-    return np.array([values or [np.nan] * width for values in column.to_pylist()], np.float64)
+    return np.array([values or [np.nan] * classes for values in column.to_pylist()], np.float64).reshape(-1, classes)

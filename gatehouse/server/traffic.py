@@ -346,7 +346,10 @@ def decision_times(answer: Answer) -> list[datetime]:
 
 
 class Waiting(Generic[Item]):
-    """Items that wait for a thread, in bounded memory: what comes when `most` rows wait is dropped, and counted."""
+    """Items that wait for a thread, in bounded memory: what would make more than `most` rows is dropped, and counted.
+
+    One item is taken whatever its rows are, as a request may have more.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -357,7 +360,7 @@ class Waiting(Generic[Item]):
     def add(self, item: Item, rows: int) -> bool:
         """Add an item of some rows; False if it was dropped."""
         with self._lock:
-            full = self.rows + rows > self._most
+            full = bool(self._items) and self.rows + rows > self._most
             if full:
                 self.dropped += rows
             else:

@@ -15,6 +15,7 @@ DISTRIBUTIONS = {
     "adbc_driver_manager": "adbc-driver-manager",
     "google": "google-cloud-storage",
     "kubeflow": "kubeflow-training",
+    "openlineage": "openlineage-python",
     "ruamel": "ruamel-yaml",
 }
 DISTRIBUTIONS |= {"mlflow": "mlflow-skinny", "pynvml": "nvidia-ml-py", "sklearn": "scikit-learn"}
