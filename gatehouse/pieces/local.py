@@ -21,7 +21,7 @@ KILLED = "gatehouse.errors:PieceError"
 
 def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the answer of every call, as they come."""
-    workers = min(engine.workers or limits.processors(), len(lines))
+    workers = min(engine.workers or max(1, limits.processors() // engine.cpus), len(lines))
     memory = engine.memory_bytes or limits.memory() // workers
     own, processes, closing = threading.local(), set[subprocess.Popen[str]](), threading.Event()
 
