@@ -229,7 +229,7 @@ class PrintedMetrics:
                 logger.warning(
                     "%s=%s%s: expected a number without separators and signs; it counts as NaN.", name, value, rest
                 )
-            elif word != before:
+            elif word != before != "=":
                 self.words[name] = "="  # No word is one: the metric stays unknown.
                 logger.warning(
                     "%s: expected one metric of this name, found it after %r and after %r; it counts as NaN. Print a "

@@ -247,6 +247,11 @@ def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
         assert math.isnan(read(*lines)[-1]["loss"]), lines
 
 
+def test_a_metric_of_two_meanings_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    read(*["train loss=0.1", "val loss=0.3"] * 3)
+    assert len(caplog.records) == 1
+
+
 def test_of_several_processes_rank_0_speaks() -> None:
     assert read("[default0]:loss=0.2", "[default1]:loss=0.9", "[default10]:loss=0.8") == [{"loss": 0.2}, {}, {}]
 
