@@ -7,7 +7,7 @@ what puts the rows of several spans, or of an earlier table, together. Nothing h
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from gatehouse.features.computing.table_pieces import (
     assemble_tables,
     check_windows,
     compute_span,
+    longest_window,
 )
 from gatehouse.features.definitions.changes import changes, definition_of, require_one_meaning
 from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
@@ -82,7 +83,7 @@ class Sources:
 
     def files(self, views: Sequence[View], span: Span) -> dict[str, RawFiles]:
         """The raw files with the rows that views need in a span; of a table without such rows, its first file."""
-        window, files = _window(views), {}
+        window, files = longest_window(views), {}
         for table in tables_of(self.repository, [view.query for view in views]):
             source, dataset = self.repository.sources.get(table), self.datasets[table]
             paths = tuple(entry.path for entry in self.store.manifest(dataset).files)
@@ -270,12 +271,6 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
             yield check_windows, WindowRequest(**body, wider_start=wider.start, wider_end=wider.end)
         yield from ((compute_span, sources.request([view], span)) for view in views if view not in timed)
         yield from ((compute_span, sources.request(timed, part)) for part in parts)
-
-
-def _window(views: Sequence[View]) -> timedelta | None:
-    """The longest window of views that are not static; None where one has none, or there is no such view."""
-    windows = [view.spec.window for view in views if not view.spec.static]
-    return None if None in windows else max((length for length in windows if length is not None), default=None)
 
 
 def _files(store: ArtifactStore, rows: str, view: str) -> dict[str, FileEntry]:

@@ -4,8 +4,9 @@ A span's rows are written by the week from which they are known, as the files of
 that is computed whole are those of one span; only weeks in which several spans have rows are merged.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -186,8 +187,7 @@ def _stage(
 ) -> None:
     """Create the staging tables of a piece, of the raw rows that `reading` needs, by default the span."""
     views = [repository.views[name] for name in request.views]
-    windows = [view.spec.window for view in views if not view.spec.static]
-    window = None if None in windows else max((length for length in windows if length is not None), default=None)
+    window = longest_window(views)
     empty_schemas(connection)
     for table, files in request.tables.items():
         source = repository.sources.get(table)
@@ -197,6 +197,12 @@ def _stage(
     set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
     choose_span(connection, span)
     stage_tables(connection, repository, [view.query for view in views])
+
+
+def longest_window(views: Sequence[View]) -> timedelta | None:
+    """The longest window of views that are not static; None where one has none, or there is no such view."""
+    windows = [view.spec.window for view in views if not view.spec.static]
+    return None if None in windows else max((length for length in windows if length is not None), default=None)
 
 
 def _published(
