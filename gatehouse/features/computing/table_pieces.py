@@ -214,6 +214,9 @@ def _published(
     inputs = {"definitions": request.definitions}
     if isinstance(request, SpanRequest):
         inputs |= {f"raw:{table}": raw.dataset for table, raw in request.tables.items()}
+    for made in request.tables if isinstance(request, AssembleRequest) else ():  # For erasures; parts may be collected.
+        inputs |= {role: source for part in made.parts for role, source in store.manifest(part).derived_from.items()}
+        inputs |= {f"earlier:{made.view}": made.earlier} if made.earlier else {}
     rows = {name: rows_in(file) for name, file in files.items()}
     origin = {"columns": columns}
     return str(store.publish(KIND, "features", files, rows_per_file=rows, derived_from=inputs, details=origin))

@@ -176,6 +176,10 @@ def test_engines_and_pieces_change_no_digest(
         assert len(list(trade.store.objects.list(f"memo/{name}"))) >= least, name
     remembered = [trade.store.objects.get_bytes(key) for key in trade.store.objects.list("memo/replay")]
     assert not any(b"stored" in record for record in remembered), "an erasure of the rows would not find their values"
+    made = [trade.store.manifest(each) for each in trade.store.references("pieces")]
+    sources = [" ".join(each.derived_from) for each in made if each.reference.name == "features"]
+    assert all("raw:" in roles for roles in sources), "an erasure of raw rows would not find these"
+    assert any("earlier:" in roles for roles in sources)
     body = trade.store.read_json(references[3], "leakage.json")
     assert {row["view"] for row in body["differences"]} == {"ever"} and len(body["cuts"]) > 4
 
