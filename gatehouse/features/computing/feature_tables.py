@@ -248,9 +248,9 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
     """The pieces of the views' spans: views with the same span share staging tables.
 
     Where there are rows for several pieces, views that declare a window are divided by time, each other view is a
-    piece, and the windows are checked on a sample in the middle of the first span that is divided.
+    piece, and the windows are checked on a sample in the middle of the first span of a view that is divided.
     """
-    checked = False
+    checked = set[str]()
     for span in sorted({span for plan in plans for span in plan.spans}):
         views = [plan.view for plan in plans if span in plan.spans]
         timed = [view for view in views if view.spec.window is not None and not view.spec.static]
@@ -260,8 +260,8 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
         if len(parts) == 1:
             yield compute_span, sources.request(views, span)
             continue
-        if not checked:
-            checked = True
+        if not checked.issuperset(view.name for view in timed):
+            checked |= {view.name for view in timed}
             small = divided(span, tables, ROWS // _SAMPLE)
             middle = small[len(small) // 2]
             more = _SAMPLE // _MORE

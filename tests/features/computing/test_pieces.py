@@ -204,6 +204,22 @@ def test_a_view_that_needs_more_than_its_window_is_found(
         trade.compute(definitions=trade.defined(sales=_SALES.format(sum=sum_of)))
 
 
+def test_the_window_of_each_view_is_checked_whatever_its_span(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier tables of `sales` are small, so nothing was divided; `recent` is new, and has another span."""
+    files = {"definitions.py": DEFINITIONS, **QUERIES, "views/sales.sql": _SALES.format(sum=_SUM.format("9 DAY"))}
+    parent = trade.compute(20, definitions=publish_definitions(trade.store, "shops-features", files))
+    files["definitions.py"] += """
+recent = FeatureView(name="recent", entities=("shop",), available=Available("event_timestamp"),
+                     window=timedelta(days=1), features={"newest": "numeric"})
+"""
+    files["views/recent.sql"] = (
+        "SELECT shop, sold AS event_timestamp, max(amount) AS newest FROM raw.trade GROUP BY ALL"
+    )
+    monkeypatch.setattr(feature_tables, "ROWS", 1000)
+    with pytest.raises(ConfigurationError, match=r"views/sales\.sql"):
+        trade.compute(DAYS, parent, publish_definitions(trade.store, "shops-features", files))
+
+
 def test_a_view_that_reads_later_rows_is_found(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_tables, "ROWS", 1500)
     later = _SALES.format(sum="lead(amount, 3) OVER (PARTITION BY shop ORDER BY sold)")
