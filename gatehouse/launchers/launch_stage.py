@@ -116,7 +116,7 @@ _WHERE: dict[str, Any] = {"kind": "local", "image": "", "nodes": 1, "min_nodes":
 _WHERE |= {"resources": {}, "restarts": 3}
 _METRIC = re.compile(
     r"(?<![\w./-])(?:([a-z][\w-]*) +)?([a-z_][\w./-]*)\s*=\s*"
-    r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(,\d[\d.,]*|\s?%)?(?![\w/]|\.\w|\s?%)",
+    r"([+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+|nan|inf))(,\d[\d.,]*|\s?%)?(?![\w/]|\.\w|:\d|\s?%)",
     re.I,
 )
 _OTHER_RANK = re.compile(r"\[default[1-9]\d*\]:")  # as torchrun begins the lines of other processes than the first
@@ -229,7 +229,7 @@ class PrintedMetrics:
                 logger.warning(
                     "%s=%s%s: expected a number without separators and signs; it counts as NaN.", name, value, rest
                 )
-            elif word != before:
+            elif word != before != "=":
                 self.words[name] = "="  # No word is one: the metric stays unknown.
                 logger.warning(
                     "%s: expected one metric of this name, found it after %r and after %r; it counts as NaN. Print a "

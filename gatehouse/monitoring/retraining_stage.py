@@ -93,7 +93,7 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     drift, age = store.read_json(request.drift, FILE), 0.0
     if request.registered:
         age = (datetime.now(UTC) - datetime.fromisoformat(request.registered)).total_seconds() / _DAY
-    asks, why = due(request.spec, drift, age)
+    asks, reasons = due(request.spec, drift, age)
     if not asks:
         return RetrainResult(action="nothing", reasons=(_NOTHING,), summary=_NOTHING)
     # The triggers, the champion with its training set, and the window, or the schedule's period.
@@ -101,11 +101,11 @@ def retrain(request: RetrainRequest, store: ArtifactStore) -> RetrainResult:
     if asks == "schedule":
         window = [str(int(age // request.spec.every_days))]
     about = {"check": asks, "reference": inputs["reference"], "window": window, "champion": champion}
-    cause, limits = "", list[str]()
+    cause, why, limits = "", reasons, list[str]()
 
     def decide(before: Sequence[Order]) -> Order | None:
         nonlocal cause, why
-        cause, orders_by_cause = digest_of(about), {order.cause: order for order in before}
+        cause, why, orders_by_cause = digest_of(about), reasons, {order.cause: order for order in before}
         while same := orders_by_cause.get(cause):
             if not (failed := orders.failed(same)):
                 return same

@@ -21,7 +21,7 @@ KILLED = "gatehouse.errors:PieceError"
 
 def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The number and the answer of every call, as they come."""
-    workers = min(engine.workers or limits.processors(), len(lines))
+    workers = min(engine.workers or max(1, limits.processors() // engine.cpus), len(lines))
     memory = engine.memory_bytes or limits.memory() // workers
     own, processes, closing = threading.local(), set[subprocess.Popen[str]](), threading.Event()
 
@@ -37,24 +37,25 @@ def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[s
             except OSError as error:
                 how = f"not started: {error}"
                 break
+            if closing.is_set():
+                process.kill()  # It was started while the others were killed.
             if answer := _asked(process, f"{memory} {lines[number]}\n"):
                 return number, json.loads(answer)
             how, own.process = f"with code {process.wait()}", None
         return number, killed(how, memory)
 
-    with ThreadPoolExecutor(workers, "pieces") as pool:
-        futures = [pool.submit(answer_to, number) for number in range(len(lines))]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            closing.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(processes):
-                process.kill()
-    for process in processes:
-        process.kill()  # A thread may have started one meanwhile.
-        process.wait()
+    pool = ThreadPoolExecutor(workers, "pieces")
+    futures = [pool.submit(answer_to, number) for number in range(len(lines))]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        closing.set()
+        for process in list(processes):
+            process.kill()
+        pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.wait()
 
 
 def _started(processes: set[subprocess.Popen[str]]) -> "subprocess.Popen[str]":

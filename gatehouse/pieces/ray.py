@@ -68,6 +68,8 @@ def run_on_ray(engine: Engine, lines: Sequence[str], patience: float = 0.0) -> I
 
 def _connected(engine: Engine) -> Any:
     """The module ray, connected to the cluster; the connection stays until this process ends."""
+    # Ray itself starts a worker again without end that its memory monitor killed.
+    os.environ.setdefault("RAY_task_oom_retries", str(ATTEMPTS - 1))
     try:
         ray: Any = import_module("ray")
     except ModuleNotFoundError:

@@ -158,8 +158,8 @@ class ParameterSpec(Spec):
         if self.step is not None and self.step > self.max - self.min:
             raise ValueError(f"step: expected at most max - min, {self.max - self.min:g}, found {self.step:g}")
         whole = {name: getattr(self, name) for name in ("min", "max", "step") if self.type == "int"}
-        if cut := [f"{name} {value:g}" for name, value in whole.items() if value is not None and value % 1]:
-            raise ValueError(f"expected whole numbers for int, found {', '.join(cut)}")
+        if cut := [f"{name} {value:g}" for name, value in whole.items() if value and (value % 1 or abs(value) > 2**53)]:
+            raise ValueError(f"expected whole numbers of at most 2^53 for int, found {', '.join(cut)}")
         if self.type == "double" and self.step and (self.max - self.min) / self.step > _MOST_VALUES:
             raise ValueError(f"step: expected at most {_MOST_VALUES:,} values; remove step, or take a greater one")
         return self

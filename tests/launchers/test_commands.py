@@ -240,11 +240,17 @@ def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
 def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
     assert repr(read("loss=1,234.5, acc=0.9")) == repr([{"loss": math.nan, "acc": 0.9}])
     assert repr(read("acc=0.9%, f1 = 90 % loss=0.5")) == repr([{"acc": math.nan, "f1": math.nan, "loss": 0.5}])
+    assert read("time=12:30 loss=0.2", "epoch=1: loss=0.1") == [{"loss": 0.2}, {"epoch": 1, "loss": 0.1}]
     known = read("epoch 1 val accuracy=0.9 loss=1", "INFO val accuracy=0.8, INFO loss=2")
     assert known == [{"accuracy": 0.9, "loss": 1}, {"accuracy": 0.8, "loss": 2}]
     assert read("Training epoch=1 a=1", "Validation epoch=1 b=1") == [{"epoch": 1, "a": 1}, {"epoch": 1, "b": 1}]
     for lines in (["train loss=0.1 val loss=0.3"], ["train loss=0.1", "val loss=0.3", "train loss=0.1"]):
         assert math.isnan(read(*lines)[-1]["loss"]), lines
+
+
+def test_a_metric_of_two_meanings_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    read(*["train loss=0.1", "val loss=0.3"] * 3)
+    assert len(caplog.records) == 1
 
 
 def test_of_several_processes_rank_0_speaks() -> None:

@@ -247,6 +247,22 @@ def test_a_cause_whose_training_failed_is_ordered_again_within_the_limits(
     assert retrain.function(free, store).action == "done"
 
 
+def test_an_order_that_another_process_came_before_names_each_failure_once(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, orders, create = _request(store, "decay"), Orders(store, "delay"), causes.create_record
+    orders.record(retrain.function(asked, store).cause, "ended", run="flights-training.1", exit_code=2)
+
+    def late(objects: Any, key: str, body: dict[str, Any]) -> bool:
+        if "/orders/" in key and len(orders.all()) == 1:
+            create(objects, key, body | {"cause": "another"})
+        return create(objects, key, body)
+
+    monkeypatch.setattr(causes, "create_record", late)
+    again = retrain.function(asked.model_copy(update={"spec": RetrainSpec(cool_down_days=0)}), store)
+    assert len(orders.all()) == 3 and len(again.reasons) == 2
+
+
 def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
     retrain.function(_request(store, "decay"), store)
     past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})

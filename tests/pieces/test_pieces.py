@@ -19,6 +19,7 @@ from gatehouse.pieces.local import ATTEMPTS
 from gatehouse.pieces.piece import run_pieces
 from gatehouse.pieces.worker import _run
 from gatehouse.reports.format import work_in_words
+from gatehouse.runtime import limits
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.hidden_values import hiding
@@ -118,6 +119,14 @@ def test_workers_share_processors_and_memory(squares: Squares, monkeypatch: pyte
     requests = [SquareRequest(number=number, folder=str(squares.folder)) for number in range(2)]
     results = run_pieces(squares.store, [(square, request) for request in requests])
     assert [(result.processors, result.memory) for result in results] == [(1, 512 << 20)] * 2
+
+
+def test_workers_of_several_processors_are_fewer(squares: Squares, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENGINE, json.dumps({"cpus": limits.processors()}))
+    requests = [SquareRequest(number=number, folder=str(squares.folder)) for number in range(2)]
+    results = run_pieces(squares.store, [(square, request) for request in requests])
+    assert len({path.read_text() for path in squares.folder.iterdir()}) == 1, "one worker ran both"
+    assert {result.processors for result in results} == {limits.processors()}
 
 
 def test_the_memory_of_workers_is_without_that_of_their_driver(squares: Squares) -> None:

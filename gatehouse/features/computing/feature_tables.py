@@ -7,7 +7,7 @@ what puts the rows of several spans, or of an earlier table, together. Nothing h
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from gatehouse.features.computing.table_pieces import (
     assemble_tables,
     check_windows,
     compute_span,
+    longest_window,
 )
 from gatehouse.features.definitions.changes import changes, definition_of, require_one_meaning
 from gatehouse.features.definitions.repository import Repository, View, check_out, tables_of
@@ -82,7 +83,7 @@ class Sources:
 
     def files(self, views: Sequence[View], span: Span) -> dict[str, RawFiles]:
         """The raw files with the rows that views need in a span; of a table without such rows, its first file."""
-        window, files = _window(views), {}
+        window, files = longest_window(views), {}
         for table in tables_of(self.repository, [view.query for view in views]):
             source, dataset = self.repository.sources.get(table), self.datasets[table]
             paths = tuple(entry.path for entry in self.store.manifest(dataset).files)
@@ -247,9 +248,9 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
     """The pieces of the views' spans: views with the same span share staging tables.
 
     Where there are rows for several pieces, views that declare a window are divided by time, each other view is a
-    piece, and the windows are checked on a sample in the middle of the first span that is divided.
+    piece, and the windows are checked on a sample in the middle of the first span of a view that is divided.
     """
-    checked = False
+    checked = set[str]()
     for span in sorted({span for plan in plans for span in plan.spans}):
         views = [plan.view for plan in plans if span in plan.spans]
         timed = [view for view in views if view.spec.window is not None and not view.spec.static]
@@ -259,8 +260,8 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
         if len(parts) == 1:
             yield compute_span, sources.request(views, span)
             continue
-        if not checked:
-            checked = True
+        if not checked.issuperset(view.name for view in timed):
+            checked |= {view.name for view in timed}
             small = divided(span, tables, ROWS // _SAMPLE)
             middle = small[len(small) // 2]
             more = _SAMPLE // _MORE
@@ -270,12 +271,6 @@ def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanR
             yield check_windows, WindowRequest(**body, wider_start=wider.start, wider_end=wider.end)
         yield from ((compute_span, sources.request([view], span)) for view in views if view not in timed)
         yield from ((compute_span, sources.request(timed, part)) for part in parts)
-
-
-def _window(views: Sequence[View]) -> timedelta | None:
-    """The longest window of views that are not static; None where one has none, or there is no such view."""
-    windows = [view.spec.window for view in views if not view.spec.static]
-    return None if None in windows else max((length for length in windows if length is not None), default=None)
 
 
 def _files(store: ArtifactStore, rows: str, view: str) -> dict[str, FileEntry]:

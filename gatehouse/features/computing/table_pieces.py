@@ -4,8 +4,9 @@ A span's rows are written by the week from which they are known, as the files of
 that is computed whole are those of one span; only weeks in which several spans have rows are merged.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -186,8 +187,7 @@ def _stage(
 ) -> None:
     """Create the staging tables of a piece, of the raw rows that `reading` needs, by default the span."""
     views = [repository.views[name] for name in request.views]
-    windows = [view.spec.window for view in views if not view.spec.static]
-    window = None if None in windows else max((length for length in windows if length is not None), default=None)
+    window = longest_window(views)
     empty_schemas(connection)
     for table, files in request.tables.items():
         source = repository.sources.get(table)
@@ -199,6 +199,12 @@ def _stage(
     stage_tables(connection, repository, [view.query for view in views])
 
 
+def longest_window(views: Sequence[View]) -> timedelta | None:
+    """The longest window of views that are not static; None where one has none, or there is no such view."""
+    windows = [view.spec.window for view in views if not view.spec.static]
+    return None if None in windows else max((length for length in windows if length is not None), default=None)
+
+
 def _published(
     store: ArtifactStore,
     request: SpanRequest | AssembleRequest,
@@ -208,6 +214,9 @@ def _published(
     inputs = {"definitions": request.definitions}
     if isinstance(request, SpanRequest):
         inputs |= {f"raw:{table}": raw.dataset for table, raw in request.tables.items()}
+    for made in request.tables if isinstance(request, AssembleRequest) else ():  # For erasures; parts may be collected.
+        inputs |= {role: source for part in made.parts for role, source in store.manifest(part).derived_from.items()}
+        inputs |= {f"earlier:{made.view}": made.earlier} if made.earlier else {}
     rows = {name: rows_in(file) for name, file in files.items()}
     origin = {"columns": columns}
     return str(store.publish(KIND, "features", files, rows_per_file=rows, derived_from=inputs, details=origin))

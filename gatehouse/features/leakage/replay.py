@@ -115,7 +115,8 @@ class Replay:
         """Replay views at one cut, and compare their rows in (cut - `WINDOW`, cut].
 
         `stored` are all rows of the training set decided then, and `tables` the files of the views' tables that hold
-        such rows, and all corrected ones. Returns the number of feature rows compared by view, and the differences.
+        such rows, all corrected ones, and their earlier versions. Returns the number of feature rows compared by view,
+        and the differences.
         """
         connection, repository, names = self.connection, self.repository, [*tables]
         queries = [repository.views[name].query for name in names]

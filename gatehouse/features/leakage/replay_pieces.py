@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from gatehouse.features.computing.spans import BEGINNING
 from gatehouse.features.computing.versions import files_from
 from gatehouse.features.database import connect
 from gatehouse.features.definitions.repository import check_out
@@ -135,11 +136,15 @@ def _replay(request: Checked, store: ArtifactStore) -> Iterator[Replay]:
 
 
 def _files(store: ArtifactStore, request: Checked, view: str, cut: datetime | None = None) -> Files:
-    """The verified files of a view's table; with a cut, those that can hold rows compared there, at least one."""
+    """The verified files of a view's table; with a cut, those that can hold rows compared there, at least one.
+
+    Corrected rows may have their earlier versions in any file before the cut.
+    """
     table = view_tables(store, request.feature_tables)[view]
     entries = {entry.path: entry for entry in store.manifest(table).files}
     names = [*entries]
     if cut:
-        near = files_from(entries, cut - WINDOW, cut)
-        names = [name for name in names if entries[name] in near or name.startswith(CORRECTED)] or names[:1]
+        corrected = {name for name in names if name.startswith(CORRECTED)}
+        near = {entry.path for entry in files_from(entries, BEGINNING if corrected else cut - WINDOW, cut)}
+        names = [name for name in names if name in near | corrected] or names[:1]
     return dict(zip(names, store.paths(table, names), strict=True))

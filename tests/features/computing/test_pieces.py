@@ -176,6 +176,10 @@ def test_engines_and_pieces_change_no_digest(
         assert len(list(trade.store.objects.list(f"memo/{name}"))) >= least, name
     remembered = [trade.store.objects.get_bytes(key) for key in trade.store.objects.list("memo/replay")]
     assert not any(b"stored" in record for record in remembered), "an erasure of the rows would not find their values"
+    made = [trade.store.manifest(each) for each in trade.store.references("pieces")]
+    sources = [" ".join(each.derived_from) for each in made if each.reference.name == "features"]
+    assert all("raw:" in roles for roles in sources), "an erasure of raw rows would not find these"
+    assert any("earlier:" in roles for roles in sources)
     body = trade.store.read_json(references[3], "leakage.json")
     assert {row["view"] for row in body["differences"]} == {"ever"} and len(body["cuts"]) > 4
 
@@ -198,6 +202,22 @@ def test_a_view_that_needs_more_than_its_window_is_found(
     monkeypatch.setattr(feature_tables, "ROWS", 1500)
     with pytest.raises(ConfigurationError, match=r"views/sales\.sql: .* 3 days.* first shop s\d, event_timestamp 2024"):
         trade.compute(definitions=trade.defined(sales=_SALES.format(sum=sum_of)))
+
+
+def test_the_window_of_each_view_is_checked_whatever_its_span(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier tables of `sales` are small, so nothing was divided; `recent` is new, and has another span."""
+    files = {"definitions.py": DEFINITIONS, **QUERIES, "views/sales.sql": _SALES.format(sum=_SUM.format("9 DAY"))}
+    parent = trade.compute(20, definitions=publish_definitions(trade.store, "shops-features", files))
+    files["definitions.py"] += """
+recent = FeatureView(name="recent", entities=("shop",), available=Available("event_timestamp"),
+                     window=timedelta(days=1), features={"newest": "numeric"})
+"""
+    files["views/recent.sql"] = (
+        "SELECT shop, sold AS event_timestamp, max(amount) AS newest FROM raw.trade GROUP BY ALL"
+    )
+    monkeypatch.setattr(feature_tables, "ROWS", 1000)
+    with pytest.raises(ConfigurationError, match=r"views/sales\.sql"):
+        trade.compute(DAYS, parent, publish_definitions(trade.store, "shops-features", files))
 
 
 def test_a_view_that_reads_later_rows_is_found(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.leakage import stage as leakage_stage
+from gatehouse.features.leakage.replay_pieces import REPLAY, Moment, ReplayRequest, replay
 from gatehouse.features.leakage.report import page
 from gatehouse.features.leakage.stage import LeakageRequest, LeakageResult, check_leakage
 from gatehouse.store.canonical import canonical_json
-from tests.features.flights import Flights
+from tests.features.flights import DAY, START, Flights
 
 
 def checked(
@@ -47,6 +49,25 @@ def test_honest_views_pass(flights: Flights) -> None:
     assert max(report["single_feature_auc"].values()) < 0.80
     assert [entry.path for entry in flights.store.manifest(result.leakage).files] == ["leakage.json"]
     assert f"of the training set's {report['rows']:,} rows" in page(flights.store, result.leakage).replace("&#39;", "'")
+
+
+def test_rows_that_were_corrected_later_are_replayed_as_they_were_known(flights: Flights) -> None:
+    """On Monday morning most aircraft have their last leg in the file of the week before."""
+    until = START + 8 * DAY
+    first = flights.compute(flights.snapshot(until, until + DAY))
+    sunday = "time_hour BETWEEN TIMESTAMPTZ '2013-01-06 12:00Z' AND TIMESTAMPTZ '2013-01-07 00:00Z'"
+    query = f"SELECT * REPLACE (if({sunday}, arr_delay + 100, arr_delay) AS arr_delay) FROM raw.flights"
+    snapshot = flights.snapshot(until + DAY, until + 2 * DAY, {"flights": query})
+    second = flights.compute(snapshot, first)
+    request = ReplayRequest(
+        snapshot=snapshot,
+        feature_tables=second,
+        training_set=flights.retrieve(second),
+        definitions=flights.definitions(),
+        moments=(Moment(cut=datetime(2013, 1, 7, 14, tzinfo=UTC), views=("aircraft_last_leg",)),),
+    )
+    replayed = flights.store.read_json(replay.function(request, flights.store).replayed, REPLAY)
+    assert replayed["cuts"][0]["rows"] > 100 and replayed["differences"] == []
 
 
 LEAKS = {
