@@ -25,7 +25,7 @@ class Engine(Strict):
     workers: int = Field(
         0,
         ge=0,
-        description="Number of pieces that run at the same time; 0 for as many as there are processors, for 4 in pods "
+        description="Number of pieces that run at the same time; 0 for as many as the processors hold, for 4 in pods "
         "that are started for the stage.",
     )
     cpus: int = Field(1, ge=1, description="Processors of each worker.")

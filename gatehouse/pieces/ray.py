@@ -6,6 +6,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -63,7 +64,8 @@ def run_on_ray(engine: Engine, lines: Sequence[str], patience: float = 0.0) -> I
         ) from error
     finally:
         for left in running:
-            ray.cancel(left, force=True)
+            with suppress(ray.exceptions.RayError):  # The cluster may be lost.
+                ray.cancel(left, force=True)
 
 
 def _connected(engine: Engine) -> Any:

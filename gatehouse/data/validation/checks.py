@@ -26,7 +26,7 @@ from gatehouse.store.database import quoted, text_literal
 from gatehouse.store.repeatable_sql import repeatable
 
 _SHOWN = 20
-_QUERY = re.compile(r"\b(select|from)\b", re.IGNORECASE)
+_QUERY = re.compile(r"\b(select|from|table)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
