@@ -142,7 +142,7 @@ def next_step(state: State, rollout: RolloutRules, rules: str, hours: float) -> 
     earlier = state.last_live(canary.model, champion.model, before=state.canary_at)
     new = live.outcomes - (earlier[1].outcomes if earlier else 0)
     if new < rollout.outcomes:
-        few = f"{new:,} keys got an outcome at its share, of at least {rollout.outcomes:,}"
+        few = f"{new:,} keys got an outcome since it got its share, of at least {rollout.outcomes:,}"
         return step("waits", few, *live.reasons)
     if higher := [share for share in rollout.shares if share > state.canary_share]:
         return step("stepped", f"{live.short}: {live.verdict}", share=higher[0])
