@@ -38,8 +38,8 @@ _SECRETS = {
 }
 """Keys of the platform's secret that the tasks of a component get, and no other task."""
 _PRICED, _LAUNCHING = ("train", "report_end", "reconcile"), ("train", "diagnose")
-_DIVIDED = {"validate", "compute_features"}
-"""Stages of tasks whose pieces may run on an engine. Scores do not: they need PyTorch, which its image lacks."""
+_DIVIDED, _LOCALLY = {"validate", "compute_features"}, {"score"}
+"""Stages that are divided into pieces; and those whose pieces need PyTorch, which the image of Ray lacks."""
 
 
 class Settings:
@@ -132,8 +132,9 @@ class Settings:
             task.set_env_variable(PRICES, canonical_json(file.prices.model_dump(mode="json")))
         if name in _LAUNCHING:
             self._say_launch(task)
-        divided = _DIVIDED & own.keys()
-        engine = ((self.platform and self.platform.engine) or file.engine) if divided else Engine()
+        engine = (self.platform and self.platform.engine) or file.engine
+        if not (_DIVIDED | (_LOCALLY if engine.kind == "local" else set())) & own.keys():
+            engine = Engine()
         if engine != Engine():
             task.set_env_variable(ENGINE, canonical_json(engine.model_dump(mode="json", exclude_defaults=True)))
         minutes = max(task.needs.minutes, self._minutes(name))

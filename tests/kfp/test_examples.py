@@ -9,8 +9,8 @@ from kfp import local
 
 from tests.source_tree import ROOT
 
-ELSEWHERE = {"promote", "score"}
-"""Examples that need a champion; `tests.pipelines.test_own_pipeline` has one."""
+ELSEWHERE = {"deploy", "promote", "score"}
+"""Examples that need a champion, which `tests.docs.test_own_pipeline` has, or a cluster."""
 EXAMPLES = {path.parent.name: path for path in (ROOT / "components").glob("*/example.py")}
 
 

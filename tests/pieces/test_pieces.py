@@ -168,8 +168,10 @@ def test_a_driver_is_killed_three_times_and_the_next_goes_on(squares: Squares) -
 
 @pytest.mark.parametrize("dashboard", [False, True], ids=["connected", "as a job"])
 def test_a_cluster_is_lost_and_a_repeat_on_another_goes_on(squares: Squares, dashboard: bool) -> None:
-    command = [sys.executable, "-c", _DRIVER, squares.store.address, str(squares.folder)]
+    impatient = "import gatehouse.pieces.ray_jobs as jobs; jobs._SECONDS = 4.0\n"
+    command = [sys.executable, "-c", impatient + _DRIVER, squares.store.address, str(squares.folder)]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # Ray itself looks for a lost head for a minute.
 
     def started(address: str) -> subprocess.Popen[str]:
         engine = {ENGINE: json.dumps({"kind": "ray", "workers": 2, "address": address})}

@@ -134,4 +134,5 @@ def test_a_task_has_the_image_that_its_engine_needs(project: Project, engine: di
     container = executor(pipeline, "compute-features")
     assert container["image"] == images[name]
     assert json.loads(next(item["value"] for item in container["env"] if item["name"] == ENGINE)) == engine
-    assert executor(pipeline, "snapshot")["image"] == images["data"]
+    assert executor(pipeline, "snapshot")["image"] == images[name], "its validation is divided"
+    assert executor(pipeline, "evaluate")["image"] == images["training"]

@@ -98,6 +98,7 @@ def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypat
     monkeypatch.setattr(  # Only the order is asked for, and neither ends by itself or undoes what it does.
         "gatehouse.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
     )
-    monkeypatch.setattr("uvicorn.run", lambda *_, **__: order.append("threads serve"))  # It serves until killed.
+    serves = "gatehouse.server.draining.DrainingServer.run"  # It serves until killed.
+    monkeypatch.setattr(serves, lambda *_: order.append("threads serve"))
     ended = CliRunner().invoke(app, ["--store", store.address])
     assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])
