@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
@@ -37,20 +37,22 @@ from tests.ports import free_port
 from tests.server.live import make_live, tensors
 from tests.training.synthetic import table
 
-LOG_P99, LIVE, STREAM, KSERVE = 1.05, 4.0, 4.0, 1.5
+LOG_P99, LIVE, STREAM, KSERVE = 1.05, 6.0, 4.0, 2.5
+RECORDS = 40_000
+"""Records of each of four partitions, which the broker of tests holds."""
 
 
 def main() -> int:
     """Measure, print, and say whether the limits are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=4000)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="Rows of the log, and records of the topic.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="Rows of the log.")
     parser.add_argument("--without-kserve", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         good = _servers(Path(folder), options.requests, not options.without_kserve)
     good &= _outcomes(options.rows)
-    return 0 if good & _topic(options.rows // 4) else 1
+    return 0 if good & _topic() else 1
 
 
 def _servers(folder: Path, requests: int, with_kserve: bool) -> bool:
@@ -147,7 +149,7 @@ def _outcomes(rows: int) -> bool:
     rules = LiveRules(metrics={"log_loss": 0.01})
 
     def ours() -> None:
-        joined, _ = with_outcomes(log, outcomes, ["request_id"], "", timedelta(days=2).total_seconds())
+        joined, _ = with_outcomes(log, outcomes, ["request_id"], "", None)
         labels = joined["label"].to_numpy().astype(float)
         judge(
             joined,
@@ -168,33 +170,32 @@ def _outcomes(rows: int) -> bool:
     return kept("live outcomes, of the join alone", taken / alone, most=LIVE)
 
 
-def _topic(records: int) -> bool:
+def _topic() -> bool:
     """Read a topic as a snapshot does, beside a consumer."""
     from confluent_kafka import Consumer, TopicPartition
 
     columns = {"id": "int64", "item": "string", "at": "timestamp"}
     with kafka_broker() as broker:
-        for start in range(0, records, 50_000):
-            broker.send(
-                "t", [{"id": i, "item": "abc", "at": "2024-03-01T00:00:00Z"} for i in range(start, start + 50_000)]
-            )
+        bodies = [{"id": number, "item": "abc", "at": "2024-03-01T00:00:00Z"} for number in range(RECORDS)]
+        for partition in range(4):
+            broker.send("t", bodies, partition)
         tables = {"orders": {"topic": "t", "columns": columns}}
         spec = parse_source({"name": "s", "kind": "kafka", "servers": broker.address, "tables": tables})
         assert isinstance(spec, KafkaSource)
 
         def ours() -> None:
             with KafkaReader(spec) as reader:
-                assert sum(part.read().table.num_rows for part in reader.parts("orders")) >= records
+                assert sum(part.read().table.num_rows for part in reader.parts("orders")) == 4 * RECORDS
 
         def by_hand() -> None:
             consumer, count = Consumer({"bootstrap.servers": broker.address, "group.id": "x"}), 0
-            consumer.assign([TopicPartition("t", 0, 0)])
-            while count < records:
+            consumer.assign([TopicPartition("t", partition, 0) for partition in range(4)])
+            while count < 4 * RECORDS:
                 count += len([json.loads(record.value()) for record in consumer.consume(10_000, timeout=1)])
             consumer.close()
 
         taken, alone = (min(seconds_of(work) for _ in range(2)) for work in (ours, by_hand))
-    print(f"a topic {records / taken:,.0f} records/s")
+    print(f"a topic {4 * RECORDS / taken:,.0f} records/s")
     return kept("a topic, of a consumer with json", taken / alone, most=STREAM)
 
 
