@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +26,7 @@ from gatehouse.kfp_api.client import KfpApi
 from gatehouse.project.platforms import load_platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.store.store import ArtifactStore
-from tests.operations.test_outbox import KilledError
+from tests.kills import killed_at, was_killed
 from tests.stand_ins.kfp_api import PERSISTENT, PIPELINE, KfpServer
 
 EVENT: dict[str, Any] = {"id": "1", "source": "s3", "type": "object.created", "subject": "raw/a.csv", "time": ""}
@@ -37,11 +36,11 @@ NOON = datetime(2030, 1, 15, 12, tzinfo=UTC).timestamp()
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as a test sets it."""
     now = [NOON]
     monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: now[0]))
-    return now  # type: ignore[return-value]
+    return now
 
 
 @pytest.fixture
@@ -217,30 +216,14 @@ def test_many_at_once_make_one_order_of_each_event(store: ArtifactStore, flights
     assert len([key for key in store.objects.list("triggers") if "/events/" not in key]) == 3
 
 
-def _killed_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[ArtifactStore], object]
-) -> Iterator[ArtifactStore]:
+def _killed_in_turn(tmp_path: Path, work: Callable[[ArtifactStore], object]) -> Iterator[ArtifactStore]:
     """Stores in which work was killed before its first change, its second, and so on; the last one was not killed."""
     for number in itertools.count():
         store = ArtifactStore.open(tmp_path / f"store-{number}")
-        objects, left = store.objects, [number]
-
-        def counting(change: Callable[..., Any], left: list[int] = left) -> Callable[..., Any]:
-            def counted(*arguments: Any) -> Any:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise KilledError
-                return change(*arguments)
-
-            return counted
-
-        with monkeypatch.context() as patch:
-            for name in ("put_bytes", "delete"):
-                patch.setattr(objects, name, counting(getattr(objects, name)))
-            with suppress(KilledError):
-                work(store)
+        with killed_at(store, number + 1, changes=("put_bytes", "delete")):
+            killed = was_killed(lambda store=store: work(store))
         yield store
-        if left[0] >= 0:
+        if not killed:
             assert number > 5
             return
 
@@ -267,7 +250,7 @@ def test_killed_at_any_step_a_repeat_starts_one_run_here(
     def work(store: ArtifactStore) -> list[Order]:
         return [submit(store, project.folder, None, order) for order in take(store, project, EVENT, "ann")]
 
-    for store in _killed_in_turn(tmp_path, monkeypatch, work):
+    for store in _killed_in_turn(tmp_path, work):
         first, again = work(store), work(store)
         assert first == again and first[0].run == first[0].name
         assert submit_due(store, project, None, days=1)
@@ -332,7 +315,9 @@ def on_kfp(
         api = KfpApi.connect(kfp_server.endpoint, patience=PERSISTENT)
         return Cluster(load_project(folder), load_platform(profile), api)
 
-    uploads: Callable[..., Any] = lambda _, names: {name: Upload("flights", name, PIPELINE) for name in names}  # noqa: E731
+    def uploads(_: Cluster, names: list[str]) -> dict[str, Upload]:
+        return {name: Upload("flights", name, PIPELINE) for name in names}
+
     monkeypatch.setattr(Cluster, "of", cluster)
     monkeypatch.setattr(Cluster, "compiled", uploads)
     return profile
@@ -354,7 +339,7 @@ def test_killed_at_any_step_a_repeat_submits_one_run_to_kfp(
         profile = on_kfp(store)
         return [submit(store, project.folder, profile, order) for order in take(store, project, EVENT, "ann")]
 
-    for store in _killed_in_turn(tmp_path, monkeypatch, work):
+    for store in _killed_in_turn(tmp_path, work):
         (first,), (again,) = work(store), work(store)
         ((id_, run),) = kfp_server.objects.runs.items()
         assert first == again and first.run == id_ and first.name in run["display_name"]

@@ -7,7 +7,6 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from gatehouse.registry.promotion import promote, rollback
 from gatehouse.store.announcement import TYPES, Announcement, announce
 from gatehouse.store.run import Attempt
 from gatehouse.store.store import ArtifactStore
+from tests.kills import killed_at, was_killed
 from tests.operations.conftest import RUN
 from tests.operations.hook import Hook, hooked
 from tests.registry.gate import MANUAL, NAME, make_gate
@@ -229,33 +229,6 @@ def test_each_form_shows_each_event(store: ArtifactStore, ops: Hook, form: str, 
     assert field in body and "canary at 5 %" in json.dumps(body)
 
 
-class KilledError(BaseException):
-    """As SIGKILL: nothing catches it."""
-
-
-def _kill_at(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, number: int, work: Callable[[], object]) -> bool:
-    """Whether work was killed before its change of the store of this number."""
-    objects, left = store.objects, [number]
-
-    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise KilledError
-            return change(*arguments)
-
-        return counted
-
-    with monkeypatch.context() as patch:
-        for name in ("put_bytes", "delete"):
-            patch.setattr(objects, name, counting(getattr(objects, name)))
-        try:
-            work()
-        except KilledError:
-            return True
-    return False
-
-
 def test_killed_at_any_step_an_event_arrives_and_again_only_if_it_had_arrived(
     tmp_path: Path, ops: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +242,8 @@ def test_killed_at_any_step_an_event_arrives_and_again_only_if_it_had_arrived(
             say(store, "second")
             Outbox(store, "flights", OPS).send()
 
-        killed = _kill_at(store, monkeypatch, number, work)
+        with killed_at(store, number + 1, changes=("put_bytes", "delete")):
+            killed = was_killed(work)
         posted = [body["id"] for body in ops.bodies]
         for _ in range(2):
             work()

@@ -1,10 +1,8 @@
 """Small real artifacts for the registry: models, evaluations, and a gate that says what a test wants."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.registry.approval import approve, exempt, now
@@ -114,30 +112,3 @@ def make_gate(store: ArtifactStore, rows: str = "1,2") -> Gate:
     training_set = store.publish("training-sets", "delay", {"rows.csv": "x\n1\n"}, derived_from={"snapshot": snapshot})
     split = store.publish("splits", "delay", {"rows.json": "[0]"}, derived_from={"training_set": training_set})
     return Gate(store, str(training_set), str(split))
-
-
-class KilledError(BaseException):
-    """The process ends here."""
-
-
-@contextmanager
-def killed_at(store: ArtifactStore, at: int, written: bool, prefix: str = "") -> Iterator[None]:
-    """Let the write number `at`, of keys with the prefix, kill the process, before or after it."""
-    objects: Any = store.objects
-    put, count = objects.put_bytes, [0]
-
-    def killing(key: str, data: bytes) -> bool:
-        count[0] += key.startswith(prefix)
-        last = count[0] == at and key.startswith(prefix)
-        if last and not written:
-            raise KilledError
-        done: bool = put(key, data)
-        if last:
-            raise KilledError
-        return done
-
-    objects.put_bytes = killing
-    try:
-        yield
-    finally:
-        del objects.put_bytes

@@ -16,7 +16,8 @@ from gatehouse.store.erasure import erased_marker
 from gatehouse.store.records import create_record
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.candidates import publish_model
-from tests.registry.gate import MANUAL, NAME, Gate, KilledError, killed_at, make_gate
+from tests.kills import killed_at, was_killed
+from tests.registry.gate import MANUAL, NAME, Gate, make_gate
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 
@@ -67,13 +68,10 @@ def test_killed_at_any_write_a_repeat_ends_as_an_unbroken_copy(gate: Gate, tmp_p
     _copy(gate, unbroken)
     at, killed = 0, True
     while killed:
-        at, killed = at + 3, False
+        at += 3
         target = ArtifactStore.open(tmp_path / str(at))
         with killed_at(target, at, written):
-            try:
-                _copy(gate, target)
-            except KilledError:
-                killed = True
+            killed = was_killed(lambda target=target: _copy(gate, target))
         whole = ArtifactStore.open(target.address)
         assert _copy(gate, whole).version == 1
         assert [record.kind for record in Ledger(whole, NAME).records()] == ["registered", "promoted", "copied"]

@@ -22,7 +22,8 @@ from gatehouse.registry.rollout_stage import (
 )
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
-from tests.registry.gate import MANUAL, NAME, Gate, KilledError, killed_at, make_gate
+from tests.kills import killed_at, was_killed
+from tests.registry.gate import MANUAL, NAME, Gate, make_gate
 
 LIVE = LiveRules(metrics={"brier": 0.02})
 POLICY = GatePolicy(live_required=True, live=LIVE)
@@ -157,12 +158,8 @@ def test_killed_at_every_write_and_repeated_it_takes_each_step_once(
         gate = make_gate(store)
         gate.run(gate.model(1))
         gate.run(gate.model(2), policy=POLICY)
-        killed = False
         with killed_at(store, at, written, "registry/"):
-            try:
-                _whole_rollout(store, gate.training_set, gate.split)
-            except KilledError:
-                killed = True
+            killed = was_killed(lambda: _whole_rollout(store, gate.training_set, gate.split))
         again = ArtifactStore.open(tmp_path / f"{at}")
         _whole_rollout(again, gate.training_set, gate.split)
         return Gate(again, gate.training_set, gate.split).kinds, killed
