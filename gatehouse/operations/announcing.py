@@ -13,7 +13,8 @@ from gatehouse.store.canonical import digest_of
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
 
-_TONES: dict[str, Tone] = {"model.refused": "warn", "model.awaiting-approval": "warn", "model.rolled-back": "warn"}
+_TONES: dict[str, Tone] = {"fail": "bad", "warn": "warn"}
+_TONES |= {"model.refused": "warn", "model.awaiting-approval": "warn", "model.rolled-back": "warn"}
 
 
 def announce_ledger(store: ArtifactStore, project: str, model_name: str, days: float) -> None:
@@ -82,7 +83,7 @@ def announce_results(store: ArtifactStore, run: str, record: Iterable[Event], ab
             subject=made,
             what=f"{about['project']} has {'drift' if drifts else 'new data'}",
             title=f"Gatehouse, {about['project']}: {'monitoring found drift' if drifts else 'new data was read'}",
-            tone={"fail": "bad", "warn": "warn"}.get(str(result.get("verdict")), "good"),  # type: ignore[arg-type]
+            tone=_TONES.get(str(result.get("verdict")), "good"),
             lines=[redacted(str(line))[:400] for line in list(result.get("reasons", ()))[:5]],
             facts={"run": run},
             about=fields | {name: result.get(name) for name in names},

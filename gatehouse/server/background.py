@@ -34,7 +34,7 @@ class Background(threading.Thread):
                 if self.changed.is_set():
                     self.changed.clear()
                     self._send()
-            except Exception:
+            except Exception:  # A thread that ended would leave orders and notices behind, in silence.
                 well = False
                 logger.exception("The background work failed, and is tried again.")
             self.changed.wait(_PAUSE if well else _PAUSE_AFTER_FAILURE)
