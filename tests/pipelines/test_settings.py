@@ -136,3 +136,5 @@ def test_a_task_has_the_image_that_its_engine_needs(project: Project, engine: di
     assert json.loads(next(item["value"] for item in container["env"] if item["name"] == ENGINE)) == engine
     assert executor(pipeline, "snapshot")["image"] == images[name], "its validation is divided"
     assert executor(pipeline, "evaluate")["image"] == images["training"]
+    score = executor(built(project, "scoring", platform), "score")
+    assert score["image"] == images["training"] and ENGINE not in {item["name"] for item in score["env"]}

@@ -167,6 +167,17 @@ def test_clicks_on_interleaved_rankings_decide(live: Live, tmp_path: Path, chanc
     assert judged["verdict"] == verdict
 
 
+@pytest.mark.parametrize("lacking", ["column", "values"])
+def test_a_log_without_any_prediction_has_a_verdict(live: Live, tmp_path: Path, lacking: str) -> None:
+    outcomes = _log(live)
+    path = live.store.local_folder / "traffic" / "delays" / "2030-01-01T00" / "x.parquet"
+    log = pq.read_table(path)
+    at, none = log.schema.get_field_index("probability"), pa.nulls(KEYS, pa.float64())
+    pq.write_table(log.remove_column(at) if lacking == "column" else log.set_column(at, "probability", none), path)
+    judged = _judged(live, outcomes, tmp_path)
+    assert judged["verdict"] == "go on" and "0 of 200 keys" in judged["reasons"][0]
+
+
 def test_rows_of_another_canary_or_champion_are_not_compared(live: Live) -> None:
     _log(live)
     assert live.store.manifest(collect_arms(live.store, "delays")).rows == KEYS

@@ -101,6 +101,9 @@ def test_an_event_that_promotes_needs_both_scopes(callers: dict[str, Client], st
     approved = STRUCTURED | {"type": "approved"}
     assert send(callers["run"], approved).status_code == 403 and not started
     assert send(callers["all"], approved).status_code == 202 and len(started) == 1
+    for pipeline in ("promotion", "rollout"):
+        assert callers["run"].post("/v1/runs", pipeline=pipeline).status_code == 403
+        assert callers["all"].post("/v1/runs", pipeline=pipeline).status_code == 202
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,8 @@ def test_what_waits_is_bounded_in_rows() -> None:
     waiting: Waiting[str] = Waiting(10)
     assert [waiting.add("a", 6), waiting.add("b", 6), waiting.add("c", 4)] == [True, False, True]
     assert (waiting.take(), waiting.take(), waiting.dropped) == (["a", "c"], [], 6)
+    # A request may have more rows than wait at most, and is not lost where nothing waits.
+    assert [waiting.add("d", 99), waiting.add("e", 1)] == [True, False]
 
 
 @pytest.fixture
