@@ -138,7 +138,7 @@ def check_windows(request: WindowRequest, store: ArtifactStore) -> WindowResult:
                 keep_view(connection, repository, repository.views[name], f"{schema}.{quoted(name)}")
         for name in request.views:
             narrow, wide = f"FROM narrow.{quoted(name)}", f"FROM wide.{quoted(name)}"
-            differing = f"(({narrow} EXCEPT ALL {wide}) UNION ALL ({wide} EXCEPT ALL {narrow}))"
+            differing = f"(({narrow} EXCEPT {wide}) UNION ALL ({wide} EXCEPT {narrow}))"
             first = connection.sql(f"FROM {differing} ORDER BY ALL LIMIT 1").to_arrow_table().to_pylist()
             if first:
                 spec = repository.views[name].spec

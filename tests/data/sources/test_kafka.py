@@ -93,6 +93,9 @@ def test_what_cannot_be_read_is_a_clear_error(broker: Broker, monkeypatch: pytes
     for name in ("sasl.password", "ssl.key.pem"):
         with pytest.raises(ValidationError, match="options_env"):
             KafkaSource.model_validate(source(broker).model_dump() | {"options": {name: "secret"}})
+    address = {"sasl.oauthbearer.token.endpoint.url": "https://me:secret@host/token"}
+    with pytest.raises(ValidationError, match="password"):
+        KafkaSource.model_validate(source(broker).model_dump() | {"options": address})
 
 
 @given(

@@ -204,17 +204,6 @@ def test_a_view_that_needs_more_than_its_window_is_found(
         trade.compute(definitions=trade.defined(sales=_SALES.format(sum=sum_of)))
 
 
-def test_a_view_whose_rows_are_only_repeated_by_more_than_its_window_is_found(
-    trade: Trade, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(feature_tables, "ROWS", 1500)
-    number = "count(*) OVER (PARTITION BY shop ORDER BY sold RANGE BETWEEN INTERVAL 9 DAY PRECEDING AND CURRENT ROW)"
-    repeated = f"SELECT shop, sold, amount, {number} AS number FROM raw.trade"
-    query = f"SELECT shop, sold AS event_timestamp, amount AS turnover, amount AS last FROM ({repeated}) "
-    with pytest.raises(ConfigurationError, match=r"views/sales\.sql"):
-        trade.compute(definitions=trade.defined(sales=f"{query} JOIN range(3) AS times (k) ON k <= number % 3"))
-
-
 def test_the_window_of_each_view_is_checked_whatever_its_span(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
     """The earlier tables of `sales` are small, so nothing was divided; `recent` is new, and has another span."""
     files = {"definitions.py": DEFINITIONS, **QUERIES, "views/sales.sql": _SALES.format(sum=_SUM.format("9 DAY"))}
