@@ -166,15 +166,15 @@ def submit(store: ArtifactStore, project: Path, profile: Path | None, order: Ord
     """
     if order.run or order.due > time.time():
         return order
-    held = f"{order.key}.submitting.json"
-    if claim(store.objects, held, _LAPSES):
+    submitting = f"{order.key}.submitting.json"
+    if claim(store.objects, submitting, _LAPSES):
         try:
             if not _read(store, order.key).run:
                 what = {"pipeline": order.pipeline, "arguments": order.parameters, "until": ""}
                 run = start(store, project, profile, order.name, what | {"reason": f"event {order.trigger}"}, order.by)
                 store.record(f"{order.key}.submitted.json", author() | {"run": run})
         finally:
-            remove_record(store.objects, held)
+            remove_record(store.objects, submitting)
     return _read(store, order.key)
 
 

@@ -143,8 +143,8 @@ class ClusterService:
 
     def _refused(self) -> str:
         """What the object that makes the pods says against itself; empty if it says nothing."""
-        said = ((self.get() or {}).get("status") or {}).get("conditions") or []
-        wrong = [row for row in said if (row["status"] == "True") == (row["type"] == "ReplicaFailure")]
+        conditions = ((self.get() or {}).get("status") or {}).get("conditions") or []
+        wrong = [row for row in conditions if (row["status"] == "True") == (row["type"] == "ReplicaFailure")]
         wrong = [row for row in wrong if row["type"] in ("ReplicaFailure", "Ready", "PredictorReady")]
         return " ".join(f"{row.get('reason', '')}: {row.get('message', '')}" for row in wrong)
 

@@ -289,8 +289,8 @@ def announce_end(store: ArtifactStore, run: str, owners: Mapping[str, str]) -> s
     about = {"project": str(end["project"]), "pipeline": str(end["pipeline"])}
     # That a webhook was down is no part of how the run ended: what is told of it is always the same.
     record = sorted((event for _, event in events(store, run) if event.stage != SENDING), key=_at)
-    said = {name: end[name] for name in ("state", "stage", "error", "message")}
-    outcome = replace(outcome_of(record), **said)
+    recorded = {name: end[name] for name in ("state", "stage", "error", "message")}
+    outcome = replace(outcome_of(record), **recorded)
     where = f" in {outcome.stage}" if outcome.stage else ""
     title = f"Gatehouse, {about['project']}: {about['pipeline']} {outcome.state}{where}"
     if outcome.state == "succeeded":

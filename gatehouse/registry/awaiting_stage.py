@@ -88,7 +88,7 @@ def await_approval(request: AwaitRequest, store: ArtifactStore) -> AwaitResult:
             noted = read_record(store.objects, key) or noted  # Another attempt was first.
     number, digest = noted["version"], noted["verdict"]
     deadline = datetime.fromisoformat(noted["at"]) + timedelta(minutes=request.timeout_minutes)
-    said, label = False, f"{name}:{number}"
+    announced, label = False, f"{name}:{number}"
     while True:
         state = ledger.state()
         version = state.version(number)
@@ -112,11 +112,11 @@ def await_approval(request: AwaitRequest, store: ArtifactStore) -> AwaitResult:
             left = (deadline - now()).total_seconds()
             if left <= 0:
                 raise ApprovalOverdueError(f"Nobody approved by {deadline:%Y-%m-%dT%H:%M:%SZ}. {error}") from None
-        if not said and (task := TASK.get()):
+        if not announced and (task := TASK.get()):
             page = f"{request.server.rstrip('/')}/models/{name}/{number}, or with " if request.server else ""
             task.warn(
                 f"{label} awaits approval of {verdict.short} until {deadline:%Y-%m-%dT%H:%M:%SZ}: {page}"
                 f"{approval_command(label, verdict)} (or reject)"
             )
-        said = True
+        announced = True
         time.sleep(min(SECONDS, left))

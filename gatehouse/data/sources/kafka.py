@@ -249,7 +249,7 @@ class KafkaReader(Opened):
 
         spec = self._spec.tables[table]
         rows = JsonRows(table, spec.topic, spec, self._spec.time_zone)
-        wanted = {name: read for name, read in _READERS.items() if name in spec.columns}
+        readers = {name: read for name, read in _READERS.items() if name in spec.columns}
 
         def place(number: int) -> str:
             record = records[number]
@@ -257,7 +257,7 @@ class KafkaReader(Opened):
 
         lines = [record.value() or b"null" for record in records]  # A tombstone has no value.
         return rows.read_lines(
-            lines, place, [{name: read(record) for name, read in wanted.items()} for record in records]
+            lines, place, [{name: read(record) for name, read in readers.items()} for record in records]
         )
 
     def _consumer(self) -> "Consumer":
