@@ -62,16 +62,21 @@ def event_hours(request: HoursRequest, store: ArtifactStore) -> HoursResult:
 
 def hours_of(store: ArtifactStore, tables: Iterable[tuple[str, str]]) -> dict[str, list[FileHours]]:
     """The hours of every file of tables, by the reference of the table; each is given with the column of its time."""
-    files, sizes = dict[tuple[str, str], TimedFile](), list[int]()
-    named = {}
+    files, sizes = dict[tuple[str, str], TimedFile](), dict[tuple[str, str], int]()
+    named, of_table = {}, dict[str, list[tuple[str, str]]]()
     for dataset, column in tables:
         store.require_readable(dataset)
         named[dataset] = [(entry, (entry.sha256, column)) for entry in store.manifest(dataset).files]
+        of_table.setdefault(dataset, [])
         for entry, key in named[dataset]:
             if key not in files:
                 files[key] = TimedFile(sha256=entry.sha256, column=column, dataset=dataset, path=entry.path)
-                sizes.append(entry.rows or 0)
-    requests = [HoursRequest(files=tuple(batch)) for batch in batches([*files.values()], sizes, ROWS)]
+                sizes[key] = entry.rows or 0
+                of_table[dataset].append(key)
+    # A piece has files of one table, unless all are one piece: so other readers of the table find its pieces counted.
+    groups = [[*files]] if sum(sizes.values()) <= ROWS else of_table.values()
+    divided = [batch for group in groups for batch in batches(group, [sizes[key] for key in group], ROWS)]
+    requests = [HoursRequest(files=tuple(files[key] for key in batch)) for batch in divided]
     results = run_pieces(store, [(event_hours, request) for request in requests])
     counted = [entry for result in results for entry in store.read_json(result.hours, _FILE)]
     by_key = dict(zip(files, counted, strict=True))

@@ -11,26 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.event_hours import hours_of
-from gatehouse.features.computing.spans import (
-    ALL_TIME,
-    BEGINNING,
-    END,
-    FileHours,
-    Span,
-    changed_hours,
-    divided,
-    has_needed,
-    merged,
-    newest_event,
-    shifted,
-    spans_to_compute,
-)
+from gatehouse.features.computing.sources import Sources
+from gatehouse.features.computing.spans import ALL_TIME, END, Span, merged, spans_to_compute
 from gatehouse.features.computing.table_pieces import (
     AssembleRequest,
     Assembly,
-    RawFiles,
     SpanRequest,
     WindowRequest,
     assemble_tables,
@@ -48,61 +33,6 @@ from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
 _PARENT, _NONE = "parent", "known-none.parquet"
-_SAMPLE, _MORE = 16, 4
-"""The window of a view is checked on a part of a piece this much smaller, with the rows of a piece this much smaller
-read as well."""
-
-
-@dataclass(frozen=True)
-class Sources:
-    """The raw tables of a snapshot, by reference, and the hours of their events, and of earlier versions of them."""
-
-    store: ArtifactStore
-    repository: Repository
-    definitions: str
-    datasets: Mapping[str, str]
-    as_of: datetime
-    hours: Mapping[str, Sequence[FileHours]]
-
-    def changed(self, table: str, before: str) -> list[datetime] | None:
-        """The hours in which a table differs from an earlier version of it; None where it has no time."""
-        if before == self.datasets[table]:
-            return []
-        if table not in self.repository.sources or not before:
-            return None
-        return changed_hours(self.hours[before], self.hours[self.datasets[table]])
-
-    def settled(self, tables: Sequence[str]) -> datetime:
-        """Time from which sources can still add rows: their newest event, less the time that rows may be early."""
-        times = [self.as_of]
-        for table in tables:
-            if (source := self.repository.sources.get(table)) is not None:
-                newest = newest_event(self.hours[self.datasets[table]])
-                times.append(shifted(newest, -source.lead) if newest else BEGINNING)
-        return min(times)
-
-    def files(self, views: Sequence[View], span: Span) -> dict[str, RawFiles]:
-        """The raw files with the rows that views need in a span; of a table without such rows, its first file."""
-        window, files = longest_window(views), {}
-        for table in tables_of(self.repository, [view.query for view in views]):
-            source, dataset = self.repository.sources.get(table), self.datasets[table]
-            paths = tuple(entry.path for entry in self.store.manifest(dataset).files)
-            if source:
-                needed = [file.path for file in self.hours[dataset] if has_needed(file, span, source, window)]
-                paths = tuple(needed) or paths[:1]
-            files[table] = RawFiles(dataset=dataset, paths=paths)
-        return files
-
-    def request(self, views: Sequence[View], span: Span) -> SpanRequest:
-        """The piece with the rows of views in a span."""
-        return SpanRequest(
-            definitions=self.definitions,
-            as_of=self.as_of.isoformat(),
-            views=tuple(view.name for view in views),
-            start=span.start,
-            end=span.end,
-            tables=self.files(views, span),
-        )
 
 
 @dataclass(frozen=True)
@@ -143,21 +73,11 @@ def compute_tables(
     Returns:
         By view its table, and the time from which its rows are provisional, as its sources can still add rows.
     """
-    tables = tables_of(repository, [view.query for view in repository.views.values()])
-    for table in tables:
-        if table not in datasets:
-            raise ConfigurationError(
-                f"The feature views read raw.{table}, which is not in the snapshot: expected one of "
-                f"{', '.join(sorted(datasets))}, in the same upper and lower case."
-            )
-    timed = [(datasets[table], table) for table in tables if table in repository.sources]
-    for table in view_tables(store, parent).values() if parent else ():
-        before = store.manifest(table).derived_from
-        timed += [(before[name], name) for name in tables if name in repository.sources and name in before]
-    hours = hours_of(store, ((dataset, repository.sources[table].event_time) for dataset, table in timed))
-    sources = Sources(store, repository, definitions, datasets, as_of, hours)
+    queries = [view.query for view in repository.views.values()]
+    earlier = [store.manifest(table).derived_from for table in view_tables(store, parent).values()] if parent else []
+    sources = Sources.of(store, repository, datasets, as_of, queries).counted(earlier)
     plans = {name: _plan(sources, view, parent) for name, view in repository.views.items()}
-    files, columns = _computed(sources, [plan for plan in plans.values() if plan.spans])
+    files, columns = _computed(sources, definitions, [plan for plan in plans.values() if plan.spans])
     return {name: (_publish(sources, plan, files, columns), plan.settled) for name, plan in plans.items()}
 
 
@@ -198,11 +118,11 @@ def _plan(sources: Sources, view: View, parent: str) -> Plan:
 
 
 def _computed(
-    sources: Sources, plans: Sequence[Plan]
+    sources: Sources, definitions: str, plans: Sequence[Plan]
 ) -> tuple[dict[str, dict[str, FileEntry]], dict[str, list[Column]]]:
     """Compute the rows of views in their spans, and put them together: the files and the columns of each table."""
     store = sources.store
-    calls = [*_spans(sources, plans)]
+    calls = [*_spans(sources, definitions, plans)]
     parts: dict[str, list[str]] = {plan.view.name: [] for plan in plans}
     columns: dict[str, list[Column]] = {}
     for (_, request), result in zip(calls, run_pieces(store, calls), strict=True):
@@ -234,7 +154,7 @@ def _computed(
                 tables.append(Assembly(view=name, files=tuple(weeks), parts=tuple(parts[name])))
                 sizes.append(sum(rows[file] for file in weeks))
     assemblies = [
-        AssembleRequest(definitions=sources.definitions, as_of=sources.as_of.isoformat(), tables=tuple(batch))
+        AssembleRequest(definitions=definitions, as_of=sources.as_of.isoformat(), tables=tuple(batch))
         for batch in batches(tables, sizes, ROWS)
     ]
     made = run_pieces(store, [(assemble_tables, assembly) for assembly in assemblies])
@@ -244,33 +164,40 @@ def _computed(
     return files, columns
 
 
-def _spans(sources: Sources, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanRequest]]:
+def _spans(sources: Sources, definitions: str, plans: Sequence[Plan]) -> Iterator[tuple[Any, SpanRequest]]:
     """The pieces of the views' spans: views with the same span share staging tables.
 
     Where there are rows for several pieces, views that declare a window are divided by time, each other view is a
     piece, and the windows are checked on a sample in the middle of the first span of a view that is divided.
     """
+
+    def request(views: Sequence[View], span: Span, reading: Span | None = None) -> SpanRequest:
+        queries, window = [view.query for view in views], longest_window(views)
+        return SpanRequest(
+            definitions=definitions,
+            as_of=sources.as_of.isoformat(),
+            views=tuple(view.name for view in views),
+            start=span.start,
+            end=span.end,
+            tables=sources.files(queries, window, reading or span),
+        )
+
     checked = set[str]()
     for span in sorted({span for plan in plans for span in plan.spans}):
         views = [plan.view for plan in plans if span in plan.spans]
         timed = [view for view in views if view.spec.window is not None and not view.spec.static]
-        names = tables_of(sources.repository, [view.query for view in timed])
-        tables = [sources.hours[sources.datasets[name]] for name in names if name in sources.repository.sources]
-        parts = divided(span, tables, ROWS)
+        queries = [view.query for view in timed]
+        parts = sources.divided(queries, span)
         if len(parts) == 1:
-            yield compute_span, sources.request(views, span)
+            yield compute_span, request(views, span)
             continue
         if not checked.issuperset(view.name for view in timed):
             checked |= {view.name for view in timed}
-            small = divided(span, tables, ROWS // _SAMPLE)
-            middle = small[len(small) // 2]
-            more = _SAMPLE // _MORE
-            first, last = max(len(small) // 2 - more, 0), min(len(small) // 2 + more, len(small) - 1)
-            wider = Span(small[first].start, small[last].end)
-            body = sources.request(timed, wider).model_dump() | {"start": middle.start, "end": middle.end}
+            middle, wider = sources.sample(queries, span)
+            body = request(timed, middle, wider).model_dump()
             yield check_windows, WindowRequest(**body, wider_start=wider.start, wider_end=wider.end)
-        yield from ((compute_span, sources.request([view], span)) for view in views if view not in timed)
-        yield from ((compute_span, sources.request(timed, part)) for part in parts)
+        yield from ((compute_span, request([view], span)) for view in views if view not in timed)
+        yield from ((compute_span, request(timed, part)) for part in parts)
 
 
 def _files(store: ArtifactStore, rows: str, view: str) -> dict[str, FileEntry]:

@@ -42,7 +42,10 @@ def entity_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -
 
 
 def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> tuple[pa.Table, dict[str, int]]:
-    """As `entity_rows`, but the staging tables exist already."""
+    """As `entity_rows`, but the staging tables exist already; of decisions between the variables `from` and `until`.
+
+    Also raises ConfigurationError if the label has a window, and a row no time of decision: it would be in no span.
+    """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
     named = [*label.entities, label.decision_time, label.arrives.column, label.label, label.set_aside, *label.keeps]
     require_columns(connection, repository.entity_rows, where, filter(None, named))
@@ -55,7 +58,9 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
     timed = (
         f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided, "
         f"({known_time(label.arrives)})::TIMESTAMPTZ AS __arrived, "
-        f"__decided + {interval(label.horizon)} AS __mature FROM (\n{query}\n)"
+        f"__decided + {interval(label.horizon)} AS __mature FROM (\n{query}\n) "
+        "WHERE coalesce(__decided >= getvariable('from')::TIMESTAMPTZ, true) "
+        "AND coalesce(__decided <= getvariable('until')::TIMESTAMPTZ, true)"
     )
     values = repository.request_values()
     kept_too = "".join(f", {quoted(name)}" for name in label.keeps)
@@ -69,6 +74,12 @@ def labelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository)
         f"WHEN {quoted(label.label)} IS NULL THEN {text_literal(NO_LABEL)} END AS __reason FROM ({timed})",
         where,
     )
+    undecided = "FROM entity_rows WHERE __decided IS NULL LIMIT 1"
+    if label.window is not None and connection.execute(undecided).fetchall():
+        raise ConfigurationError(
+            f"{where}: expected a {label.decision_time} in every row, as a label with a window is computed in spans of "
+            "it; found a row without. Leave such rows out in the query, or the window out of the LabelView."
+        )
     # Two decisions may agree in time and keys; rows that agree in all columns may change places.
     order = ", ".join(map(quoted, [*label.entities, "label", "label_time", *label.keeps, *values]))
     kept = table_of(

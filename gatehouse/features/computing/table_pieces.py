@@ -23,6 +23,7 @@ from gatehouse.features.computing.versions import (
     write_rows,
 )
 from gatehouse.features.database import connect, empty_schemas, open_tables, rows_of, set_time
+from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP
 from gatehouse.features.definitions.repository import Repository, View, check_out
 from gatehouse.features.table_files import CORRECTED
 from gatehouse.pieces.piece import KIND, piece
@@ -41,15 +42,20 @@ class RawFiles(Spec):
     paths: tuple[str, ...]
 
 
-class SpanRequest(StageModel):
-    """Views to compute from `start` to `end`, both included, and the raw files with the rows that this needs."""
+class RowsRequest(StageModel):
+    """Rows to compute from `start` to `end`, both included, and the raw files with the rows that this needs."""
 
     definitions: str
     as_of: str
-    views: tuple[str, ...]
     start: datetime
     end: datetime
     tables: dict[str, RawFiles]
+
+
+class SpanRequest(RowsRequest):
+    """The views whose rows to compute."""
+
+    views: tuple[str, ...]
 
 
 class SpanResult(StageModel):
@@ -110,9 +116,8 @@ def compute_span(request: SpanRequest, store: ArtifactStore) -> SpanResult:
 
         # A table is written while the next one is computed, because writing alone does not keep all cores busy.
         with connect() as connection, ThreadPoolExecutor(1, "feature-tables") as writer:
-            span = Span(request.start, request.end)
             views = [repository.views[name] for name in request.views]
-            _stage(connection, store, repository, request, span)
+            stage_span(connection, store, repository, request, [view.query for view in views], longest_window(views))
             writing = []
             for view in views:
                 keep_view(connection, repository, view, _rows(view))
@@ -128,25 +133,24 @@ def check_windows(request: WindowRequest, store: ArtifactStore) -> WindowResult:
 
     Raises ConfigurationError with the view and its first row that differs.
     """
-    span, wider = Span(request.start, request.end), Span(request.wider_start, request.wider_end)
+    wider = Span(request.wider_start, request.wider_end)
     with store.workspace() as workspace, connect() as connection:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
-        for schema, reading in (("narrow", span), ("wide", wider)):
+        views = [repository.views[name] for name in request.views]
+        queries, window = [view.query for view in views], longest_window(views)
+        for schema, reading in (("narrow", None), ("wide", wider)):
             connection.execute(f"CREATE SCHEMA {schema}")
-            _stage(connection, store, repository, request, span, reading)
-            for name in request.views:
-                keep_view(connection, repository, repository.views[name], f"{schema}.{quoted(name)}")
-        for name in request.views:
-            narrow, wide = f"FROM narrow.{quoted(name)}", f"FROM wide.{quoted(name)}"
-            differing = f"(({narrow} EXCEPT {wide}) UNION ALL ({wide} EXCEPT {narrow}))"
-            first = connection.sql(f"FROM {differing} ORDER BY ALL LIMIT 1").to_arrow_table().to_pylist()
-            if first:
-                spec = repository.views[name].spec
-                shown = ", ".join(f"{key} {first[0][key]}" for key in (*spec.entities, "event_timestamp"))
+            stage_span(connection, store, repository, request, queries, window, reading)
+            for view in views:
+                keep_view(connection, repository, view, f"{schema}.{quoted(view.name)}")
+        for view in views:
+            name, spec = view.name, view.spec
+            names = (*spec.entities, EVENT_TIMESTAMP)
+            if shown := first_difference(connection, f"narrow.{quoted(name)}", f"wide.{quoted(name)}", names):
                 raise ConfigurationError(
                     f"views/{name}.sql: expected rows that depend on source rows of at most {spec.window} before them "
                     f"and on no later ones, as the view's window and the leads of its sources say, found others: "
-                    f"{unless_hidden(f'first {shown}')}. Declare a longer window or lead, or leave the window out."
+                    f"{unless_hidden(shown)}. Declare a longer window or lead, or leave the window out."
                 )
     return WindowResult()
 
@@ -177,17 +181,17 @@ def assemble_tables(request: AssembleRequest, store: ArtifactStore) -> SpanResul
         return SpanResult(rows=_published(store, request, files, {}))
 
 
-def _stage(
+def stage_span(
     connection: duckdb.DuckDBPyConnection,
     store: ArtifactStore,
     repository: Repository,
-    request: SpanRequest,
-    span: Span,
+    request: RowsRequest,
+    queries: list[str],
+    window: timedelta | None,
     reading: Span | None = None,
 ) -> None:
-    """Create the staging tables of a piece, of the raw rows that `reading` needs, by default the span."""
-    views = [repository.views[name] for name in request.views]
-    window = longest_window(views)
+    """Create the staging tables of a piece, of the raw rows that `reading` needs, by default the piece's span."""
+    span = Span(request.start, request.end)
     empty_schemas(connection)
     for table, files in request.tables.items():
         source = repository.sources.get(table)
@@ -196,7 +200,14 @@ def _stage(
         connection.execute(f"CREATE VIEW raw.{quoted(table)} AS SELECT * FROM source.{quoted(table)} WHERE {needed}")
     set_time(connection, "as_of", datetime.fromisoformat(request.as_of))
     choose_span(connection, span)
-    stage_tables(connection, repository, [view.query for view in views])
+    stage_tables(connection, repository, queries)
+
+
+def first_difference(connection: duckdb.DuckDBPyConnection, narrow: str, wide: str, names: Sequence[str]) -> str:
+    """The columns `names` of the first row that only one of two tables has; empty if they have the same rows."""
+    differing = f"((FROM {narrow} EXCEPT ALL FROM {wide}) UNION ALL (FROM {wide} EXCEPT ALL FROM {narrow}))"
+    rows = connection.sql(f"FROM {differing} ORDER BY ALL LIMIT 1").to_arrow_table().to_pylist()
+    return "first " + ", ".join(f"{name} {rows[0][name]}" for name in names) if rows else ""
 
 
 def longest_window(views: Sequence[View]) -> timedelta | None:

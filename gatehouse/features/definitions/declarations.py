@@ -127,6 +127,19 @@ class LabelView(_Definition):
         description="A label is used only after this time since its decision, even if it arrived earlier; before "
         "that, only outcomes that come quickly would be there.",
     )
+    window: Duration | None = Field(
+        None,
+        ge=timedelta(0),
+        description="Longest look-back: a row depends on source rows whose event time is at most this much before its "
+        "decision. Then rows are computed in pieces, and every row needs a time of decision. Without it, a row may "
+        "depend on the whole past, and all rows are one piece.",
+    )
+    lead: Duration = Field(
+        timedelta(0),
+        ge=timedelta(0),
+        description="How much later than its decision the source rows are that a row depends on, such as those of the "
+        "outcome. It stands beside `window`, and replaces the leads of the sources.",
+    )
     set_aside: str = Field(
         "", description="Column with a reason not to use the row, null if it is used; empty for no such column."
     )

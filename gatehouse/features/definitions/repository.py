@@ -9,7 +9,7 @@ import re
 import sys
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -240,6 +240,8 @@ def _label_problems(label: LabelView) -> Iterator[str]:
             f"{label.name}: group: expected the entity whose rows are ranked together ({', '.join(label.entities)}), "
             f"found {label.group!r}"
         )
+    if label.lead and label.window is None:
+        yield f"{label.name}: lead: expected a window beside it, found none"
     if task.counted == "row" and label.group:
         yield f"{label.name}: group: expected none for the task {label.task}, found {label.group!r}"
 
@@ -307,6 +309,12 @@ class Repository:
         """Kind of every value that a request carries, by name: for one service, or for all on-demand views."""
         names = self.services[service].on_demand if service else tuple(self.on_demand)
         return {value: kind for name in names for value, kind in self.on_demand[name].spec.request.items()}
+
+    @property
+    def of_label(self) -> "Repository":
+        """The same for the label's query: a decision may depend on source rows of the label's own lead."""
+        sources = {name: source.model_copy(update={"lead": self.label.lead}) for name, source in self.sources.items()}
+        return replace(self, sources=sources)
 
     @property
     def history(self) -> timedelta | None:

@@ -1,5 +1,7 @@
 """The stage that makes a training set: entity rows with labels, joined point-in-time to features by Feast."""
 
+from collections import Counter
+
 from gatehouse.store.stage import StageModel, stage
 from gatehouse.store.store import ArtifactStore
 
@@ -29,19 +31,31 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     Raises ConfigurationError if the definitions do not load, or there is no such service.
     """
     from gatehouse.features.definitions.repository import check_out
-    from gatehouse.features.point_in_time.join_pieces import ROWS, DecisionsRequest, JoinRequest, decide, join
+    from gatehouse.features.point_in_time.join_pieces import (
+        ROWS,
+        DecisionsResult,
+        JoinRequest,
+        entity_row_pieces,
+        join,
+        ranges,
+    )
     from gatehouse.features.table_files import view_tables
     from gatehouse.pieces.piece import run_pieces
 
     origin = {"snapshot": request.snapshot, "definitions": request.definitions}
-    (decided,) = run_pieces(store, [(decide, DecisionsRequest(**origin, as_of=request.as_of, rows=ROWS))])
+    with store.workspace() as workspace:
+        repository = check_out(store, request.definitions, workspace)
+    results = run_pieces(store, entity_row_pieces(store, repository, **origin, as_of=request.as_of, rows=ROWS))
+    decided = [result for result in results if isinstance(result, DecisionsResult)]
+    set_aside = Counter[str]()
+    for result in decided:
+        set_aside.update(result.set_aside)
     features = {"feature_tables": request.feature_tables, "definitions": request.definitions}
-    requests = [JoinRequest(rows=rows, **features, service=request.service) for rows in decided.parts]
+    pieces = ranges(store, [part for result in decided for part in result.parts], ROWS)
+    requests = [JoinRequest(rows=rows, **features, service=request.service) for rows in pieces]
     joined = run_pieces(store, [(join, rows) for rows in requests])
     parts = [store.manifest(part.joined) for part in joined]
     files = {f"part-{number:05d}.parquet": part.files[0] for number, part in enumerate(parts)}
-    with store.workspace() as workspace:
-        repository = check_out(store, request.definitions, workspace)
     tables, views = view_tables(store, request.feature_tables), joined[0].views
     rows = sum(part.rows or 0 for part in parts)
     reference = store.publish(
@@ -66,7 +80,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
             "group": repository.label.group,
             "label_time": "label_time",
             "decision_time": "decision_time",
-            "set_aside": decided.set_aside,
+            "set_aside": dict(sorted(set_aside.items())),
         },
     )
-    return RetrieveResult(training_set=str(reference), rows=rows, set_aside=decided.set_aside)
+    return RetrieveResult(training_set=str(reference), rows=rows, set_aside=dict(sorted(set_aside.items())))

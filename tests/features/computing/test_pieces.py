@@ -11,6 +11,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing import feature_tables
+from gatehouse.features.computing import sources as raw_sources
 from gatehouse.features.computing.spans import ALL_TIME, FileHours, Span, divided
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.database import connect, write_parquet
@@ -37,7 +38,8 @@ sales = FeatureView(name="sales", entities=("shop",), available=Available("event
 ever = FeatureView(name="ever", entities=("shop",), available=Available("event_timestamp"),
                    features={"total": "double"})
 places = FeatureView(name="places", entities=("shop",), static=True, features={"size": "numeric"})
-returned = LabelView(name="returned", entities=("shop",), arrives=Available("decision_time"))
+returned = LabelView(name="returned", entities=("shop",), arrives=Available("decision_time"),
+                     window=timedelta(hours=1), lead=timedelta(days=2))
 both = FeatureService(name="both", views=("sales", "ever", "places"))
 """
 _SUM = "sum(amount) OVER (PARTITION BY shop ORDER BY sold RANGE BETWEEN INTERVAL {} PRECEDING AND CURRENT ROW)"
@@ -45,13 +47,17 @@ _SALES = (
     "SELECT shop, sold AS event_timestamp, {sum} AS turnover, amount AS last FROM raw.trade "
     "QUALIFY row_number() OVER (PARTITION BY shop, sold ORDER BY amount) = 1"
 )
+_RETURNED = (
+    "SELECT shop, sold + INTERVAL 1 HOUR AS decision_time, CASE WHEN amount < 140 THEN sum(amount) OVER (PARTITION BY "
+    "shop ORDER BY sold RANGE BETWEEN {}) > 1000 END AS label FROM raw.trade"
+)
 QUERIES = {
     "views/sales.sql": _SALES.format(sum=_SUM.format("3 DAY")),
     "views/ever.sql": "SELECT shop, date_trunc('week', sold) AS event_timestamp, sum(amount) AS total FROM raw.trade "
     "GROUP BY ALL",
     "views/places.sql": "SELECT shop, TIMESTAMPTZ '1970-01-01' AS event_timestamp, size FROM raw.shops",
     "known/trade.sql": "SELECT * FROM source.trade WHERE sold <= getvariable('as_of')",
-    "labels/returned.sql": "SELECT shop, sold + INTERVAL 1 HOUR AS decision_time, amount > 5 AS label FROM raw.trade",
+    "labels/returned.sql": _RETURNED.format("CURRENT ROW AND INTERVAL 2 DAY FOLLOWING"),
     "feature_store.yaml": "project: shops\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
     "  type: gatehouse.features.point_in_time.offline_store.AsofOfflineStore\n"
     "entity_key_serialization_version: 3\n",
@@ -69,7 +75,8 @@ class Trade:
         self.definitions = self.defined()
 
     def defined(self, **queries: str) -> str:
-        files = {"definitions.py": DEFINITIONS, **QUERIES, **{f"views/{name}.sql": q for name, q in queries.items()}}
+        kinds = {name: "labels" if name == "returned" else "views" for name in queries}
+        files = {"definitions.py": DEFINITIONS, **QUERIES, **{f"{kinds[n]}/{n}.sql": q for n, q in queries.items()}}
         return publish_definitions(self.store, "shops-features", files)
 
     def snapshot(self, days: int) -> str:
@@ -102,18 +109,21 @@ class Trade:
         )
         return compute_features.function(request, self.store).feature_tables
 
+    def retrieve(self, tables: str, definitions: str = "") -> tuple[RetrieveRequest, str]:
+        request = RetrieveRequest(
+            snapshot=self.snapshot(DAYS),
+            feature_tables=tables,
+            definitions=definitions or self.definitions,
+            service="both",
+            as_of=AS_OF.isoformat(),
+        )
+        return request, retrieve_training_set.function(request, self.store).training_set
+
     def made(self) -> Made:
         """The references of tables, of tables added to earlier ones, of a training set, and of its leakage check."""
         tables = self.compute()
         added = self.compute(parent=self.compute(DAYS - 10))
-        request = RetrieveRequest(
-            snapshot=self.snapshot(DAYS),
-            feature_tables=tables,
-            definitions=self.definitions,
-            service="both",
-            as_of=AS_OF.isoformat(),
-        )
-        training_set = retrieve_training_set.function(request, self.store).training_set
+        request, training_set = self.retrieve(tables)
         origin = {name: getattr(request, name) for name in ("snapshot", "feature_tables", "definitions")}
         leakage = check_leakage.function(
             LeakageRequest(**origin, training_set=training_set, cuts=3), self.store
@@ -167,12 +177,12 @@ def test_engines_and_pieces_change_no_digest(
 ) -> None:
     address = {"address": request.getfixturevalue("cluster")} if "kind" in engine else {}
     monkeypatch.setenv(ENGINE, json.dumps(engine | address))
-    for module in (feature_tables, pieces):
+    for module in (feature_tables, pieces, raw_sources):
         monkeypatch.setattr(module, "ROWS", rows)
     monkeypatch.setattr(join_pieces, "ROWS", 1700)
     trade.forget()
     assert trade.made() == references
-    for name, least in {"compute_span": 4, "replay": 5, "areas": 2}.items():
+    for name, least in {"compute_span": 4, "decide": 3, "replay": 5, "areas": 2}.items():
         assert len(list(trade.store.objects.list(f"memo/{name}"))) >= least, name
     remembered = [trade.store.objects.get_bytes(key) for key in trade.store.objects.list("memo/replay")]
     assert not any(b"stored" in record for record in remembered), "an erasure of the rows would not find their values"
@@ -199,7 +209,7 @@ def test_a_training_set_has_a_file_for_each_piece_in_the_order_of_decisions(trad
 def test_a_view_that_needs_more_than_its_window_is_found(
     trade: Trade, monkeypatch: pytest.MonkeyPatch, sum_of: str
 ) -> None:
-    monkeypatch.setattr(feature_tables, "ROWS", 1500)
+    monkeypatch.setattr(raw_sources, "ROWS", 1500)
     with pytest.raises(ConfigurationError, match=r"views/sales\.sql: .* 3 days.* first shop s\d, event_timestamp 2024"):
         trade.compute(definitions=trade.defined(sales=_SALES.format(sum=sum_of)))
 
@@ -215,16 +225,41 @@ recent = FeatureView(name="recent", entities=("shop",), available=Available("eve
     files["views/recent.sql"] = (
         "SELECT shop, sold AS event_timestamp, max(amount) AS newest FROM raw.trade GROUP BY ALL"
     )
-    monkeypatch.setattr(feature_tables, "ROWS", 1000)
+    monkeypatch.setattr(raw_sources, "ROWS", 1000)
     with pytest.raises(ConfigurationError, match=r"views/sales\.sql"):
         trade.compute(DAYS, parent, publish_definitions(trade.store, "shops-features", files))
 
 
 def test_a_view_that_reads_later_rows_is_found(trade: Trade, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_tables, "ROWS", 1500)
+    monkeypatch.setattr(raw_sources, "ROWS", 1500)
     later = _SALES.format(sum="lead(amount, 3) OVER (PARTITION BY shop ORDER BY sold)")
     with pytest.raises(ConfigurationError, match=r"views/sales\.sql: .* no later ones"):
         trade.compute(definitions=trade.defined(sales=later))
+
+
+@pytest.mark.parametrize(
+    "reach", ["INTERVAL 9 DAY PRECEDING AND CURRENT ROW", "CURRENT ROW AND INTERVAL 9 DAY FOLLOWING"]
+)
+def test_a_label_that_needs_more_than_its_window_and_lead_is_found(
+    trade: Trade, monkeypatch: pytest.MonkeyPatch, reach: str
+) -> None:
+    monkeypatch.setattr(raw_sources, "ROWS", 1500)
+    message = r"labels/returned\.sql: .* 1:00:00 before .* 2 days.* first shop s\d, decision_time 2024"
+    with pytest.raises(ConfigurationError, match=message):
+        trade.retrieve(trade.compute(), trade.defined(returned=_RETURNED.format(reach)))
+
+
+def test_a_label_without_a_window_is_one_piece_with_the_same_rows(
+    trade: Trade, references: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = DEFINITIONS.replace(",\n                     window=timedelta(hours=1), lead=timedelta(days=2)", "")
+    files = {"definitions.py": whole, **QUERIES}
+    monkeypatch.setattr(raw_sources, "ROWS", 1000)
+    monkeypatch.setattr(join_pieces, "ROWS", 1700)
+    _, training_set = trade.retrieve(trade.compute(), publish_definitions(trade.store, "shops-features", files))
+    assert training_set != references[2]
+    assert trade.store.manifest(training_set).files == trade.store.manifest(references[2]).files
+    assert trade.store.manifest(training_set).details == trade.store.manifest(references[2]).details
 
 
 def test_spans_are_cut_by_rows_alone() -> None:

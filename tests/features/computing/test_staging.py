@@ -92,6 +92,23 @@ def test_a_label_that_is_not_of_its_task_is_refused(
             entity_rows(connection, declared_repository)
 
 
+def test_a_row_without_a_time_of_decision_is_refused_where_rows_are_divided_by_it(repository: Repository) -> None:
+    query = (
+        "SELECT 'JFK' AS origin, NULL::TIMESTAMPTZ AS decision_time, TIMESTAMPTZ '2013-01-02' AS arrived, true AS label"
+    )
+    with connect() as connection:
+        set_time(connection, "as_of", utc(2013, 2, 1))
+        for window in (None, timedelta(0)):
+            label = LabelView(name="sold", entities=("origin",), arrives=Available("arrived"), window=window)
+            declared = replace(repository, label=label, entity_rows=query, on_demand={})
+            if window is None:
+                assert entity_rows(connection, declared)[1] == {"no decision time": 1}
+                connection.execute("DROP SCHEMA staging CASCADE; CREATE SCHEMA staging")
+                continue
+            with pytest.raises(ConfigurationError, match=r"labels/sold\.sql: expected a decision_time in every row"):
+                entity_rows(connection, declared)
+
+
 def test_a_label_counts_when_it_has_arrived_and_its_horizon_is_over(repository: Repository) -> None:
     label = LabelView(
         name="sold", entities=("origin",), arrives=Available("arrived", timedelta(days=1)), horizon=timedelta(days=3)
