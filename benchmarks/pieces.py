@@ -35,7 +35,7 @@ days = FeatureView(name="days", entities=("shop",), available=Available("event_t
                    window=timedelta(days=3), features={"turnover": "double", "average": "numeric"})
 hours = FeatureView(name="hours", entities=("shop",), available=Available("event_timestamp"), ttl=timedelta(days=9),
                     window=timedelta(hours=1), features={"recent": "double", "number": "numeric"})
-large = LabelView(name="large", entities=("shop",), arrives=Available("decision_time"))
+large = LabelView(name="large", entities=("shop",), arrives=Available("decision_time"), window=timedelta(0))
 both = FeatureService(name="both", views=("days", "hours"))
 """
 _VIEW = (

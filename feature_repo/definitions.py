@@ -179,6 +179,9 @@ late_arrival = LabelView(
     entities=("flight_id", "carrier", "flight", "origin", "dest", "tailnum"),
     arrives=Available("landed_at"),
     horizon=timedelta(hours=12),
+    # A decision reads its own flight, whose hour begins up to two hours later.
+    window=timedelta(0),
+    lead=2 * HOUR,
     set_aside="no_outcome",
 )
 

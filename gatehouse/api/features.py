@@ -249,6 +249,7 @@ class Features:
                 ViewFacts(name, "label", label.description, tuple(label.entities), {label.label: label.task})
             )
             facts |= {"decision_time": label.decision_time, "horizon": label.horizon, "set_aside": label.set_aside}
+            facts |= {"window": label.window, "lead": label.lead}
             return facts | {"available": _with_lag(label.arrives), "sql": self.repository.entity_rows}
         view = self.view(name)
         for tables in self.history() if isinstance(view, View) else ():

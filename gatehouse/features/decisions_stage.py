@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gatehouse.configuration.times import in_utc
 from gatehouse.errors import ConfigurationError
-from gatehouse.features.computing.compute import casts, require_columns, stage_tables, table_of
+from gatehouse.features.computing.compute import casts, require_columns, table_of
 from gatehouse.features.computing.labels import UNLABELLED, labelled_rows
 from gatehouse.features.definitions.repository import Repository
 from gatehouse.features.exact import TIME, cast_column, row_of
@@ -31,10 +31,9 @@ def decided_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) 
 
     Three variables of the connection limit the time: from `decided_since` on, before `decided_until`, and not after
     `as_of`. The first two may be unset. The columns are the keys, decision_time, and the request values of on-demand
-    views. Raises ConfigurationError if the query does not run or lacks a column.
+    views. The staging tables must exist. Raises ConfigurationError if the query does not run or lacks a column.
     """
     label, where = repository.label, f"labels/{repository.label.name}.sql"
-    stage_tables(connection, repository, [repository.entity_rows])
     require_columns(connection, repository.entity_rows, where, [*_types(repository), label.decision_time])
     query = repeatable(connection, repository.entity_rows, where, repository.macros)
     timed = f"SELECT *, {quoted(label.decision_time)}::TIMESTAMPTZ AS __decided FROM (\n{query}\n)"
@@ -95,9 +94,9 @@ def _faults(connection: duckdb.DuckDBPyConnection, columns: list[str], as_of: da
 def unlabelled_rows(connection: duckdb.DuckDBPyConnection, repository: Repository) -> pa.Table:
     """Decisions up to the variable `as_of` whose label is unknown or not final then; columns as in `decided_rows`.
 
-    Decisions that the label view itself sets aside, such as cancelled flights, are left out. Raises as `entity_rows`.
+    Decisions that the label view itself sets aside, such as cancelled flights, are left out. The staging tables must
+    exist. Raises as `labelled_rows`.
     """
-    stage_tables(connection, repository, [repository.entity_rows])
     labelled_rows(connection, repository)
     return table_of(
         connection,
@@ -160,10 +159,13 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     unlabelled is chosen, the keys are not those of the label's rows, or there is no such service.
     """
     from gatehouse.data.splitting.publication import publish_rows
-    from gatehouse.features.database import connect, open_tables, set_time
+    from gatehouse.features.computing.sources import Sources
+    from gatehouse.features.computing.spans import ALL_TIME, BEGINNING, Span
+    from gatehouse.features.computing.table_pieces import RowsRequest, stage_span
+    from gatehouse.features.database import connect, set_time
     from gatehouse.features.definitions.repository import check_out
     from gatehouse.features.point_in_time.feast_store import applied, retrieve
-    from gatehouse.features.table_files import feature_files, raw_tables
+    from gatehouse.features.table_files import feature_files
 
     texts = {name: getattr(request, name) for name in ("as_of", "since", "until")}
     as_of, since, until = (in_utc(name, text) if text else None for name, text in texts.items())
@@ -179,7 +181,6 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
     with store.workspace() as workspace:
         repository = check_out(store, request.definitions, workspace / "feature_repo")
         with connect() as connection:
-            open_tables(connection, raw_tables(store, request.snapshot))
             for name, moment in (("as_of", as_of), ("decided_since", since), ("decided_until", until)):
                 set_time(connection, name, moment)
             if request.keys:
@@ -187,6 +188,15 @@ def retrieve_decisions(request: DecisionsRequest, store: ArtifactStore) -> Decis
                 store.copy(request.keys, file.path, workspace / "keys" / file.path)
                 rows = rows_of_file(connection, repository, workspace / "keys" / file.path, as_of)
             else:
+                label, queries = repository.of_label, [repository.entity_rows]
+                datasets, window = store.manifest(request.snapshot).derived_from, repository.label.window
+                sources, span = Sources.of(store, label, datasets, as_of, queries), ALL_TIME
+                if (since or until) and window is not None and not sources.one_piece:
+                    sources, span = sources.counted(), Span(since or BEGINNING, until or as_of)
+                tables = sources.files(queries, window, span)
+                origin = {"definitions": request.definitions, "as_of": as_of.isoformat()}
+                body = RowsRequest(**origin, start=span.start, end=span.end, tables=tables)
+                stage_span(connection, store, label, body, queries, window)
                 rows = (unlabelled_rows if request.unlabelled else decided_rows)(connection, repository)
         if request.unlabelled and not rows.num_rows:
             return DecisionsResult(decisions="", rows=0)

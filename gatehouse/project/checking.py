@@ -56,6 +56,12 @@ def check_project(folder: Path, store: ArtifactStore | None = None) -> Project:
             f"{repo}/definitions.py: the views {', '.join(whole)} are each computed whole on one worker of the engine: "
             "declare window, the time before an event whose source rows its row depends on, to divide them"
         )
+    if repository.label.window is None and file.engine != Engine():
+        parts.warnings.append(
+            f"{repo}/definitions.py: the rows of {repository.label.name} are all computed on one worker of the engine: "
+            "declare window and lead, the time before and after a decision whose source rows it depends on, to divide "
+            "them"
+        )
     parts.problems += _in_repository(repo, settings_problems(repository.folder))
     service = repository.services.get(file.features.service)
     if service is None:
