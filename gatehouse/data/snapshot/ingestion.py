@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gatehouse.data.snapshot.deliveries import Deliveries, Delivery, Table
+from gatehouse.data.snapshot.file_pieces import store_table
 from gatehouse.data.snapshot.guards import TableDelivery, guard_warnings
-from gatehouse.data.snapshot.parts import Blob, Stored, store_parts
-from gatehouse.data.snapshot.spec import Policy, TableSpec, window_of
-from gatehouse.data.sources.base import EarlierPart, Source
+from gatehouse.data.snapshot.parts import Blob, Stored
+from gatehouse.data.snapshot.spec import Policy, TableSpec
+from gatehouse.data.sources.base import Source
 from gatehouse.data.sources.catalog import SourceSpec
 from gatehouse.data.sources.declared import SCHEMA as REJECTED
 from gatehouse.data.sources.declared import schema_of
@@ -93,12 +94,10 @@ def take(opened: Opened, store: ArtifactStore, *, anew: bool = False) -> Deliver
     """
     spec, window = opened.spec, opened.window
     newest, parts = opened.deliveries.newest(), dict[str, tuple[Stored, ...]]()
-    for name, table in spec.tables.items():
+    for name in spec.tables:
         earlier = newest.tables.get(name) if newest else None
         before = earlier.parts if earlier and not anew and earlier.reading == opened.reading(name) else ()
-        earlier_parts = {part.fingerprint: part for part in before if part.fingerprint}
-        delivered = opened.source.parts(name, tuple(EarlierPart(part.fingerprint, part.position) for part in before))
-        parts[name] = tuple(store_parts(delivered, table, window_of(window), earlier_parts, store))
+        parts[name] = tuple(store_table(opened.source, spec, name, window, opened.state[name], before, store))
     for name, table in spec.tables.items():
         _require_rows(name, table, parts[name], window)
     warnings = _judged(opened, parts, store)

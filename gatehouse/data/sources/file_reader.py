@@ -46,7 +46,7 @@ class FileReader:
 
     def state(self) -> Mapping[str, Any]:
         """By table: name, size and identity of its files; of a pinned archive, its digest, without fetching it."""
-        if isinstance(self._spec, SdistSource) and not self._folder():
+        if isinstance(self._spec, SdistSource) and not self.place:
             pinned = f"sha256:{self._spec.sha256}"
             return {name: {"archive": pinned, "member": table.member} for name, table in self._spec.tables.items()}
 
@@ -55,17 +55,31 @@ class FileReader:
 
         return {table: {"files": list(map(facts, self._files(table)))} for table in self._spec.tables}
 
-    def parts(self, table: str, earlier_parts: tuple[EarlierPart, ...]) -> Iterator[Part]:
-        """The parts of a table's files, in order."""
-        spec = self._spec.tables[table]
+    def parts(
+        self, table: str, earlier_parts: tuple[EarlierPart, ...], identities: Mapping[str, str] | None = None
+    ) -> Iterator[Part]:
+        """The parts of a table's files, in order; with `identities`, only of the files named there, as they were then.
+
+        Raises SourceError if a file is gone, or has another identity.
+        """
+        spec, files = self._spec.tables[table], self._files(table)
+        if identities is not None:
+            files = [file for file in files if file.name in identities]
+            self._identities |= {file.path: identities[file.name] for file in files}
+            if gone := sorted(identities.keys() - {file.name for file in files}):
+                raise SourceError(
+                    f"Table {table}: {gone[0]} is gone. Nothing was published; run again when it is there."
+                )
         in_files = spec.in_files()
-        parts = (part for file in self._files(table) for part in self._file_parts(table, in_files, file, earlier_parts))
+        parts = (part for file in files for part in self._file_parts(table, in_files, file, earlier_parts))
         if spec.delivered:
             parts = (replace(part, read=partial(_delivered, part.read, spec)) for part in parts)
         rows = self._spec.rows_per_part
         yield from sorted_parts(parts, spec, self._workspace, rows) if spec.sort_on_ingest else parts
 
-    def _folder(self) -> str:
+    @property
+    def place(self) -> str:
+        """The folder or address of the files; empty for an archive."""
         if isinstance(self._spec, FolderSource):
             return self._location or self._spec.path
         return self._location if "://" in self._location or Path(self._location or "?").is_dir() else ""
@@ -73,11 +87,11 @@ class FileReader:
     def _files(self, table: str) -> list[RawFile]:
         if table not in self._listed:
             member, encoding = self._spec.tables[table].member, self._spec.tables[table].encoding
-            if isinstance(self._spec, SdistSource) and not self._folder():
+            if isinstance(self._spec, SdistSource) and not self.place:
                 members = archive_members(self._spec, member, self._location, self._store, self._workspace / table)
                 files = [RawFile(name, str(path)) for name, path in members]
             else:
-                files = find_files(self._folder(), member)
+                files = find_files(self.place, member)
             for file in files:
                 if file.suffix not in KINDS or (file.packed and file.suffix in TYPED):
                     raise DeclarationError(
