@@ -340,9 +340,10 @@ def test_tests_of_candidates_are_published_where_they_run_and_refused_where_they
     assert tests in load_project(project).configs()
 
 
-def test_a_view_that_an_engine_cannot_divide_is_named(project: Path) -> None:
+def test_a_view_and_a_label_that_an_engine_cannot_divide_are_named(project: Path) -> None:
     assert check_project(project).warnings == ()
     file = project / "project.yaml"
     file.write_text(file.read_text() + "engine: {workers: 2}\n")
-    (warning,) = check_project(project).warnings
-    assert "history" in warning and "declare window" in warning
+    view, label = check_project(project).warnings
+    assert "history" in view and "declare window" in view
+    assert "returned" in label and "declare window and lead" in label
