@@ -102,6 +102,6 @@ def _new_files(
     calls = list[Call]()
     for batch in batches(new, [file["bytes"] for file in new], BYTES):
         content = {file["name"]: file["identity"] for file in batch}
-        body = {"table": name, "columns": columns, "window": window, "identities": content}
+        body: dict[str, Any] = {"table": name, "columns": columns, "window": window, "identities": content}
         calls.append((store_files, FilesRequest(source=alone, **body, location=source.place)))
     return calls, {file["name"]: file["identity"] for file in state["files"] if file["identity"] in identities}

@@ -67,7 +67,7 @@ def taken(source: FolderSource, store: ArtifactStore) -> SnapshotResult:
     return snapshot(SnapshotRequest(source=source, window=WINDOW), store)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("size", "engine"),
     [
@@ -109,7 +109,7 @@ def test_workers_give_the_snapshot_of_one_process(
 def test_files_that_are_gone_changed_or_misfit_are_errors(source: FolderSource, store: ArtifactStore) -> None:
     def request(**identities: str) -> FilesRequest:
         names = {f"events/{name}.csv": identity for name, identity in identities.items()}
-        body = {"table": "events", "columns": tuple(COLUMNS), "window": "", "identities": names}
+        body: dict[str, Any] = {"table": "events", "columns": tuple(COLUMNS), "window": "", "identities": names}
         return FilesRequest(source=source, **body, location=source.path)
 
     with pytest.raises(SourceError, match=r"events/9\.csv is gone"):
