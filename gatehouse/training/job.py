@@ -55,11 +55,12 @@ class Part:
 
     def __getitem__(self, name: str) -> pa.ChunkedArray:
         """One column."""
-        batches = list(self.batches([name]))
-        chunks = [chunk for _, table in batches for chunk in table[name].chunks]
+        chunks = [chunk for _, table in self.batches([name]) for chunk in table[name].chunks]
         column = pa.chunked_array(chunks, self.schema.field(name).type)
-        places = np.concatenate([places for places, _ in batches]) if batches else np.zeros(0, np.int64)
-        return column if _ascending(places) else column.take(pa.array(np.argsort(places)))
+        if _ascending(self._rows):
+            return column
+        order = np.argsort(self._rows, kind="stable")  # The order in which `batches` gives the rows.
+        return column.take(pa.array(np.argsort(order)))
 
     def thinned(self, share: float) -> "Part":
         """An evenly spaced share of the rows; one at least."""
