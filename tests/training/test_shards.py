@@ -1,6 +1,7 @@
 """Shards: every row is in one, all have about as many rows, groups stay whole, and files hold the rows they should."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_the_data_axis_alone_divides(spec: TrainSpec, shards: int, of_ranks: lis
     "settings", [{"sample_weight": "weight", "train_fraction": 0.4}, {"loss": "pairwise", "group": "day"}, {"refit": 1}]
 )
 def test_shards_hold_the_rows_of_a_part_that_is_not_divided(
-    store: ArtifactStore, tmp_path: Path, settings: dict[str, object], count: int
+    store: ArtifactStore, tmp_path: Path, settings: dict[str, Any], count: int
 ) -> None:
     split = synthetic.publish_split(store, synthetic.publish_training_set(store, _table(), row_group=500))
     fitted = synthetic.fitted(store, split)
