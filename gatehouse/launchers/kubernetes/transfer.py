@@ -122,7 +122,7 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
         )
     body = json.loads(data)
     inputs = tuple(FileEntry(**entry) for entry in body["inputs"])
-    rest = [entry for entry in inputs if body["divided"] and not shards and _SHARD.fullmatch(entry.path)]
+    rest = [entry for entry in inputs if body.get("divided") and not shards and _SHARD.fullmatch(entry.path)]
     _fetch(store, folder, [entry for entry in inputs if entry not in rest], directory)
     if rest:
         place = {"store": store.address, "folder": folder, "inputs": [asdict(entry) for entry in rest]}
