@@ -41,7 +41,7 @@ def fit_baseline(request: BaselineRequest, store: ArtifactStore) -> BaselineResu
     part = whole.thinned(_MOST_ROWS)
     numeric, categorical = manifest.details["numeric"], manifest.details["categorical"]
     fitted = LinearModel.fit(request.task, part.table, part.labels, numeric, categorical)
-    constant = LinearModel.fit(request.task, whole.table, whole.labels, [], [])
+    constant = LinearModel.fit(request.task, whole.columns, whole.labels, [], [])
     reference = store.publish(
         "baselines",
         manifest.name,

@@ -47,12 +47,12 @@ class Units:
         if not resample_by:
             return cls.single(len(part.rows), part.groups)
         column = decision_time if resample_by in SPANS else resample_by
-        if column not in part.table.column_names:
+        if column not in part.columns.column_names:
             raise ConfigurationError(
                 f"{key}: expected `day`, `week` or a column of the training set "
-                f"({', '.join(part.table.column_names)}), found {resample_by}."
+                f"({', '.join(part.columns.column_names)}), found {resample_by}."
             )
-        values = part.table[column]
+        values = part.columns[column]
         if resample_by in SPANS:
             values = pc.floor_temporal(values, unit=resample_by)
         numbers = _numbered(values)
@@ -70,9 +70,9 @@ class Units:
 
         For a ranking each group; without columns each row.
         """
-        if part.groups is not None or not columns or not {*columns} <= {*part.table.column_names}:
+        if part.groups is not None or not columns or not {*columns} <= {*part.columns.column_names}:
             return cls.single(len(part.rows), part.groups)
-        numbers = np.column_stack([_numbered(part.table[name]) for name in columns])
+        numbers = np.column_stack([_numbered(part.columns[name]) for name in columns])
         units = cls._named(" and ".join(columns), np.unique(numbers, axis=0, return_inverse=True)[1].reshape(-1))
         return units if units.number < len(part.rows) else cls.single(len(part.rows), None)
 

@@ -157,11 +157,13 @@ class Evaluation:
             guessing = compared(metric, own, guessed, draws, policy.better_than_guessing, units.number)
         shown = {role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
         limits = tuple(sorted(policy.slices or ()))
+        # A column is read when it is asked for; only an expression may ask for all of them.
+        rows = self.part.table if isinstance(spec.slices, dict) else self.part.columns
         slices = measured_slices(
-            *(self.part.table, labels, shown, spec, task, limits, (by, confidence), units, self.profile.objective)
+            *(rows, labels, shown, spec, task, limits, (by, confidence), units, self.profile.objective)
         )
         judged_slices = [entry for entry in slices if entry.judged]
-        fairness = tuple(fairness_of(self.part.table, labels, shown, spec, task, units))
+        fairness = tuple(fairness_of(self.part.columns, labels, shown, spec, task, units))
         if self.part.groups is not None:
             counted = RowCounts(len(np.unique(self.part.groups)), groups=True)
         else:

@@ -132,7 +132,7 @@ def suite_of(store: ArtifactStore, reference: str, model: str, split: str, candi
     if not len(places):
         unchecked = f"golden batch: none of its rows is judged on ({NOT_CHECKED})"
         return replace(suite, warnings=(*suite.warnings, unchecked))
-    scores = candidate.predict(part.table.take(pa.array(places))).tolist()
+    scores = candidate.predict(part.take(places).table).tolist()
     wrong = sum(expected_scores[row] != score for row, score in zip(part.rows[places].tolist(), scores, strict=True))
     if not wrong:
         return suite
@@ -196,13 +196,13 @@ def _in_common(store: ArtifactStore, part: Part, judged: str, training_set: str,
     keys = [*details.get("entity_keys", ()), *filter(None, [details.get("decision_time", "")])]
     paths = store.paths(training_set)
     columns = {name for path in paths for name in pq.read_schema(path).names}
-    if not keys or not paths or not {*keys} <= columns & {*part.table.column_names}:
+    if not keys or not paths or not {*keys} <= columns & {*part.columns.column_names}:
         raise UnreadableLineageError(
             f"expected rows with the keys {', '.join(keys) or 'none'} of {judged}, found the columns "
             f"{', '.join(sorted(columns)) or 'none'} in {training_set}."
         )
     test = pa.table(
-        {f"k{number}": part.table[key] for number, key in enumerate(keys)}
+        {f"k{number}": part.columns[key] for number, key in enumerate(keys)}
         | {"place": pa.array(np.arange(len(part.rows)))}
     )
     names = list(map(quoted, keys))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import pyarrow as pa
 
 from gatehouse.evaluation.bootstrap import LEVEL, Units
 from gatehouse.evaluation.gate import LEAST_UNITS
@@ -14,6 +13,7 @@ from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.classification import calibration_error_debiased
 from gatehouse.metrics.metric import Array, Predictions
 from gatehouse.metrics.tasks import Task
+from gatehouse.training.transformation import Columns
 
 _CALIBRATION = "calibration_error"
 RatesOfDraw = Callable[[Array], dict[str, Array]]
@@ -21,7 +21,7 @@ RatesOfDraw = Callable[[Array], dict[str, Array]]
 
 
 def fairness_of(
-    table: pa.Table,
+    table: Columns,
     labels: Array,
     predictions: Mapping[str, Predictions],
     spec: EvaluationSpec,

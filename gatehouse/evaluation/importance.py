@@ -34,13 +34,14 @@ def permuted_importance(
     """
     metric = metric_named(profile_of(predictor.task).objective)
     sign = 1.0 if metric.better == "lower" else -1.0
-    read = predictor.read(predictor.predict(part.table), part.groups)
+    rows = part.table
+    read = predictor.read(predictor.predict(rows), part.groups)
     value, importances = metric.measure(part.labels, read), []
     for number, name in enumerate(features):
         random, shuffled = np.random.default_rng([number]), []
         for _ in range(_SHUFFLES):
-            values = part.table[name].take(pa.array(random.permutation(part.table.num_rows)))
-            table = part.table.set_column(part.table.column_names.index(name), name, values)
+            values = rows[name].take(pa.array(random.permutation(rows.num_rows)))
+            table = rows.set_column(rows.column_names.index(name), name, values)
             shuffled.append(predictor.read(predictor.predict(table), part.groups))
         losses = [metric.worse_by(metric.measure(part.labels, other), value) for other in shuffled]
         interval = None

@@ -19,6 +19,7 @@ from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import error_words
 from gatehouse.store.repeatable_sql import repeatable
+from gatehouse.training.transformation import Columns
 
 MOST_VALUES = 40
 OTHER = "(other)"
@@ -47,7 +48,7 @@ class Slice:
 
 
 def measured_slices(
-    table: pa.Table,
+    table: Columns,
     labels: Array,
     predictions: Mapping[str, Predictions],
     spec: EvaluationSpec,
@@ -148,7 +149,7 @@ def group(values: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
     return [*kept, OTHER], np.minimum(place, MOST_VALUES - 1)[members]
 
 
-def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
+def slice_columns(table: Columns, spec: EvaluationSpec) -> dict[str, pa.ChunkedArray]:
     """By column, expression or pair, the name of each row's slice, shape (rows,); a null is a value of its own.
 
     Raises ConfigurationError if there is no such column, or DuckDB cannot evaluate an expression over the rows.
@@ -179,7 +180,7 @@ def slice_columns(table: pa.Table, spec: EvaluationSpec) -> dict[str, pa.Chunked
     return named
 
 
-def named_values(table: pa.Table, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
+def named_values(table: Columns, columns: Sequence[str], key: str) -> dict[str, pa.ChunkedArray]:
     """By column, the name of each row's group, `column=value`, shape (rows,); null and NaN are one value.
 
     Raises ConfigurationError if there is no such column; `key` is the key of the specification that names it.

@@ -83,7 +83,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
     from gatehouse.evaluation.importance import permuted_importance, sampled
-    from gatehouse.metrics.performance import measure_latency
+    from gatehouse.metrics.performance import BATCH, measure_latency
     from gatehouse.training.predictor import Predictor
 
     if request.champion == request.model:
@@ -108,12 +108,13 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
         role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
     }
     # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
-    latency = measure_latency(candidate.predict, part.table)
+    first = part.take(np.arange(min(BATCH, len(part.rows)))).table
+    latency = measure_latency(candidate.predict, first)
     size = sum(file.bytes for file in store.manifest(request.model).files)
     measurement: dict[str, Any] = {"stage": "evaluate", "latency": latency, "size_bytes": size}
     if request.policy.cost.memory_mb is not None:
         with store.workspace() as workspace:
-            pq.write_table(part.table.slice(0, latency["batch"]["rows"]), workspace / "rows.parquet")
+            pq.write_table(first, workspace / "rows.parquet")
             measurement["memory_mb"] = measured_memory(store, request.model, workspace / "rows.parquet")
     number = store.append(f"measurements/{request.model}", measurement)
     inputs = {"model": request.model, "champion": request.champion, "floor": request.floor, "baseline": baseline}
@@ -163,12 +164,14 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     threshold = None
     try:
         if role in (BASELINE, CONSTANT):
-            predicted = LinearModel.from_json(store.read_json(reference, f"{role}.json")).predict(part.table)
+            linear = LinearModel.from_json(store.read_json(reference, f"{role}.json"))
+            columns = [column.name for column in (*linear.design.numeric, *linear.design.categorical)]
+            predicted = part.scored(linear.predict, columns)
         else:
             model = Predictor.load(store, reference)
             if model.task != task:
                 raise ConfigurationError(f"Its task is {model.task.name}, expected {task.name}.")
-            predicted = model.predict(part.table)
+            predicted = part.scored(model.predict, model.features)
             threshold = model.calibration.threshold if model.calibration else None
     except GatehouseError as error:
         advice = " Archive its version with `gatehouse models archive`, and evaluate again." if role == "floor" else ""

@@ -20,6 +20,7 @@ import tarfile
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -270,16 +271,16 @@ def preload(directory: Path) -> bool:
     return True
 
 
-def restore(directory: Path, *, exactly: bool = False) -> None:
+def restore(directory: Path, ranks: Sequence[int] = ()) -> None:
     """Remove half an output, and write the checkpoints of the store.
 
-    With `exactly`, before each start of the workers of one of several nodes.
+    Exactly these, with the `ranks` of one of several nodes, before each start of its workers.
     """
     shutil.rmtree(directory / OUTPUT, ignore_errors=True)
     (directory / _COMPLETE).unlink(missing_ok=True)
     try:
         if copies := _copies(directory):
-            copies.restore(exactly=exactly)
+            copies.restore(exactly=bool(ranks))
     except GatehouseError as error:
         sys.stderr.write(f"The checkpoints cannot be read: {error}\n")
         sys.exit(launcher.RETRY_CODE)

@@ -108,6 +108,7 @@ class TrainingJob:
     timeout_minutes: float  # waiting for machines is not counted
     restarts: int = 3  # how often the workers of a machine start again after one of them has failed
     own: tuple[str, ...] = ()  # `package.module:name` of a user's own model and metric
+    divided: bool = False  # whether folders of numbers, `train/0`, hold rows that only some of the processes need
 
 
 class Launcher(Protocol):

@@ -273,7 +273,7 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
 
     def start(agent: Any, group: Any) -> Any:
         if options.nodes > 1 and hasattr(module, "restore"):
-            module.restore(directory, exactly=True)
+            module.restore(directory, [worker.global_rank for worker in group.workers])
         workers, nodes = group.workers[0].world_size, group.group_world_size
         note_attempt(directory, f"{workers} workers start" + f" on {nodes} nodes" * (options.nodes > 1), start=True)
         return start_workers(agent, group)

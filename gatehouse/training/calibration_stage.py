@@ -67,7 +67,7 @@ def calibrate(request: CalibrateRequest, store: ArtifactStore) -> CalibrateResul
         raise ConfigurationError(f"calibration: {'; '.join(problems)}.")
     split = manifest.derived_from["split"]
     part = read_part(store, manifest.derived_from["training_set"], split, _PART, predictor.task)
-    predicted = predictor.predict(part.table)
+    predicted = part.scored(predictor.predict, predictor.features)
     rows, where = len(part.rows), f"The validation part of {split}"
     if rows < spec.min_rows:
         raise CalibrationError(

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from gatehouse.data.splitting.parts import divided_set, group_numbers
+from gatehouse.data.splitting.parts import FileRows, divided_set, group_numbers
 from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import JOB
 from gatehouse.metrics.tasks import TASKS, task_of_loss
 from gatehouse.store.hidden_values import hidden_columns
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training.shards import SIZES, Division, shard_count
 from gatehouse.training.spec import (
     BinaryLoss,
     LossSpec,
@@ -30,75 +31,12 @@ from gatehouse.training.spec import (
 )
 from gatehouse.training.transformation import Columns, FeatureError, Transformation, read_transformation
 
-AT_ONCE = 65_536
-Numbers = npt.NDArray[np.int64]
 
-
-class Part:
-    """The rows of a training set that belong to a part (`train`, `validation` or `test`), in the part's order."""
-
-    def __init__(self, paths: Sequence[Path], rows: Numbers) -> None:
-        """Read from the training set's files the rows with these numbers."""
-        self._paths, self._rows = paths, rows
-        self.schema: pa.Schema = pq.read_schema(paths[0])
-
-    @property
-    def column_names(self) -> list[str]:
-        """All columns of the training set."""
-        return list(self.schema.names)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows of this part."""
-        return len(self._rows)
-
-    def __getitem__(self, name: str) -> pa.ChunkedArray:
-        """One column."""
-        batches = list(self.batches([name]))
-        chunks = [chunk for _, table in batches for chunk in table[name].chunks]
-        column = pa.chunked_array(chunks, self.schema.field(name).type)
-        places = np.concatenate([places for places, _ in batches]) if batches else np.zeros(0, np.int64)
-        return column if _ascending(places) else column.take(pa.array(np.argsort(places)))
-
-    def thinned(self, share: float) -> "Part":
-        """An evenly spaced share of the rows; one at least."""
-        count = max(1, round(self.num_rows * share))
-        return Part(self._paths, self._rows[np.linspace(0, self.num_rows - 1, count).astype(np.int64)])
-
-    def batches(self, columns: Sequence[str]) -> Iterator[tuple[Numbers, pa.Table]]:
-        """Every row once, as the files hold them: places in the part, shape (some,), and rows with these columns."""
-        order = None if _ascending(self._rows) else np.argsort(self._rows, kind="stable")
-        ascending = self._rows if order is None else self._rows[order]
-        types = pa.schema([pa.field(name, self.schema.field(name).type) for name in columns])
-        start = 0  # Number of the first row of a batch, or of a row group; groups of other parts are passed over.
-        for path in self._paths:
-            with pq.ParquetFile(path) as file:
-                for group in range(file.num_row_groups):
-                    end = start + file.metadata.row_group(group).num_rows
-                    if not np.diff(np.searchsorted(ascending, (start, end))):
-                        start = end
-                        continue
-                    for batch in file.iter_batches(AT_ONCE, row_groups=[group], columns=list(columns)):
-                        first, last = np.searchsorted(ascending, (start, start + batch.num_rows))
-                        if first < last:
-                            places = np.arange(first, last) if order is None else order[first:last]
-                            table = pa.Table.from_batches([batch]).select(columns).cast(types)
-                            yield places, table.take(pa.array(ascending[first:last] - start))
-                        start += batch.num_rows
-        if len(ascending) and not 0 <= ascending[0] <= ascending[-1] < start:
-            rows = f"{ascending[0]} to {ascending[-1]}"
-            raise FeatureError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
-
-
-def read_part(store: ArtifactStore, split: str, *parts: str) -> Part:
+def read_part(store: ArtifactStore, split: str, *parts: str) -> FileRows:
     """A part of a split (`train`, `validation` or `test`), or several of them one after another."""
     paths = store.paths(divided_set(store, split))
     rows = [pq.read_table(store.path(split, f"{part}.parquet"))["row"].to_numpy() for part in parts]
-    return Part(paths, np.concatenate(rows))
-
-
-def _ascending(numbers: Numbers) -> bool:
-    return bool((numbers[1:] >= numbers[:-1]).all())
+    return FileRows(paths, np.concatenate(rows))
 
 
 PARTS = ("train", "validation")
@@ -115,6 +53,8 @@ class Prepared:
 
 def prepare_job(store: ArtifactStore, split: str, transformation: str, spec: TrainSpec, directory: Path) -> Prepared:
     """Write `job.json` and the arrays of both parts into `directory`; the parts of a refit are one, `train`.
+
+    Of a training with several shards, each shard is a folder of its part, `train/0` and so on.
 
     With `data.train_fraction` below 1 an evenly spaced part of the train rows is used. `transformation` is the
     reference of one that was fitted on the whole train part.
@@ -147,8 +87,9 @@ def prepare_job(store: ArtifactStore, split: str, transformation: str, spec: Tra
         "cardinalities": [column.cardinality for column in fitted.categorical],
         "outputs": outputs_of(targets["train"].labels, spec.loss),
     }
+    shards = shard_count(spec)
     for name, part in parts.items():
-        _write(directory / name, part, fitted, targets[name])
+        _write(directory / name, part, fitted, targets[name], shards)
     # Without the timeout: with a longer one, a run resumes from the checkpoints of the same job.
     settings = spec.model_dump(mode="json", exclude={"operation": {"timeout_minutes"}})
     job = {"spec": settings, "architecture": architecture, "hidden": hidden_columns()}
@@ -167,24 +108,56 @@ class Targets:
     groups: npt.NDArray[np.int64] | None  # numbered in order of first appearance; None where the loss has none
 
 
-def _write(folder: Path, part: Part, fitted: Transformation, targets: Targets) -> None:
-    """Write the arrays of one part, features one batch of rows at a time; rows of a group stand together."""
+def _write(folder: Path, part: FileRows, fitted: Transformation, targets: Targets, shards: int) -> None:
+    """Write the arrays of one part, features one batch of rows at a time; rows of a group stand together.
+
+    A divided part is written shard by shard; of validation rows, every process needs all labels, weights and groups.
+    """
     folder.mkdir(exist_ok=True)
     order = None if targets.groups is None else np.argsort(targets.groups, kind="stable")
+    division, folders, lengths = None, [folder], [part.num_rows]
+    if shards > 1:
+        sizes = None if targets.groups is None else np.unique(targets.groups, return_counts=True)[1]
+        if folder.name == "train":
+            units = part.num_rows if sizes is None else len(sizes)
+            if units < shards:
+                raise ConfigurationError(
+                    f"training.parallelism: expected at most as many processes with rows of their own as the {units} "
+                    f"{'rows' if sizes is None else 'groups'} of the part train, found {shards}. Take fewer processes."
+                )
+            np.save(folder / SIZES, np.array([units]) if sizes is None else sizes)
+            division = Division.of_train(part.num_rows, sizes, shards)
+        else:
+            division = Division.of_validation(part.num_rows, shards)
+        folders, lengths = [folder / str(shard) for shard in range(shards)], division.lengths
+        for path in folders:
+            path.mkdir(exist_ok=True)
     for name in ("labels", "weights", "groups"):
         if (array := getattr(targets, name)) is not None:
-            np.save(folder / f"{name}.npy", array if order is None else array[order])
+            ordered = array if order is None else array[order]
+            if division is None or folder.name != "train":
+                np.save(folder / f"{name}.npy", ordered)
+                continue
+            for shard, path in enumerate(folders):
+                np.save(path / f"{name}.npy", ordered[division.shards == shard])
     place = None if order is None else np.argsort(order)
-    paths = folder / "numbers.npy", folder / "ids.npy"
-    widths = (np.float32, fitted.width), (np.int64, len(fitted.categorical))
-    for path, (kind, width) in zip(paths, widths, strict=True):
-        np.lib.format.open_memmap(path, "w+", np.dtype(kind), (part.num_rows, width))
-        with path.open("r+b") as file:  # Allocate the blocks now: later, a full disk would kill a process that maps it.
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    kinds: tuple[tuple[str, type, int], ...]
+    kinds = ("numbers.npy", np.float32, fitted.width), ("ids.npy", np.int64, len(fitted.categorical))
+    for path, length in zip(folders, lengths, strict=True):
+        for name, kind, width in kinds:
+            np.lib.format.open_memmap(path / name, "w+", np.dtype(kind), (length, width))
+            # Allocate the blocks now: later, a full disk would kill a process that maps it.
+            with (path / name).open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, (path / name).stat().st_size)
     for rows, table in part.batches([column.name for column in fitted.columns]):
-        for path, values in zip(paths, fitted.apply(table), strict=True):
-            # Mapped anew for each batch: written pages then do not count as this process's memory.
-            np.load(path, mmap_mode="r+")[rows if place is None else place[rows]] = values
+        to, arrays = rows if place is None else place[rows], fitted.apply(table)
+        shard_of = np.zeros(1, np.uint16) if division is None else division.shards[to]
+        for shard in np.unique(shard_of):
+            own = slice(None) if division is None else shard_of == shard
+            at = to if division is None else division.places[to[own]]
+            for (name, *_), values in zip(kinds, arrays, strict=True):
+                # Mapped anew for each batch: written pages then do not count as this process's memory.
+                np.load(folders[shard] / name, mmap_mode="r+")[at] = values[own]
 
 
 def targets_of(tables: Mapping[str, Columns], label: str, spec: LossSpec, group: str = "") -> dict[str, Targets]:

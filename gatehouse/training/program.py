@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from gatehouse.runtime.process import die_with_parent, follow_owner
 from gatehouse.store.atomic_file import write_json
 from gatehouse.store.hidden_values import hiding, without_values
 from gatehouse.training.compute import DivergedError, prepare_process
+from gatehouse.training.shards import shard_of_rank
 from gatehouse.training.spec import ComputeSpec, NetworkTraining, train_spec
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,21 @@ def preload(directory: Path) -> bool:
     if spec.parallelism.data == "fsdp" or spec.parallelism.model_size > 1:
         importlib.import_module("torch._dynamo")  # FSDP and DTensor import torch's compiler where they are used.
     return True
+
+
+def restore(directory: Path, ranks: Sequence[int]) -> None:
+    """Fetch the shards of the `ranks` of one of several nodes, before each start of its workers."""
+    from gatehouse.launchers.kubernetes.transfer import fetch_shards
+
+    spec = train_spec(json.loads((directory / JOB).read_text())["spec"])
+    try:
+        fetch_shards(directory, {shard_of_rank(spec, rank) for rank in ranks})
+    except StoreError as error:
+        sys.stderr.write(f"The rows of this machine cannot be read: {error}\n")
+        sys.exit(RETRY_CODE)
+    except GatehouseError as error:
+        write_json(directory / FAILURE, {"message": str(error)})
+        sys.exit(1)
 
 
 def main() -> None:

@@ -91,6 +91,7 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
     from gatehouse.tracking.sending import tracked_job
     from gatehouse.training.job import PARTS, prepare_job
     from gatehouse.training.model_spec import weights_file
+    from gatehouse.training.shards import shard_count
 
     spec, began = request.spec, time.monotonic()
     inputs = {"training_set": divided_set(store, request.split), "split": request.split}
@@ -99,7 +100,8 @@ def _trained(request: TrainRequest, store: ArtifactStore) -> TrainResult:
         prepared = prepare_job(store, request.split, request.transformation, spec, directory)
         name, params = request.model_name.removesuffix("-trial"), spec.model_dump(mode="json")
         minutes = spec.operation.timeout_minutes
-        job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, own=own_names(spec))
+        own, divided = own_names(spec), shard_count(spec) > 1
+        job = TrainingJob(directory, PROGRAM, spec.parallelism.processes, minutes, own=own, divided=divided)
         # Until the model is published, any error is recorded as the reason why the run has none.
         with tracked_job(
             store,

@@ -30,6 +30,7 @@ from gatehouse.training.models import build_model, require_logits
 from gatehouse.training.optimizer import build_optimizer, gradient_norm, learning_rate, optimizer_state, scale_gradients
 from gatehouse.training.parallel.mesh import Layout, is_spread, lay_out, local, whole
 from gatehouse.training.parallel.parallelize import parallelize
+from gatehouse.training.shards import shard_count
 from gatehouse.training.spec import NetworkTraining, measured_metrics
 from gatehouse.training.validation import best_epoch, is_over, log_epochs, metrics_of, validation_scores
 
@@ -52,8 +53,10 @@ class Trainer:
         self.layout = lay_out(spec.parallelism, kind)
         self.loss = loss_of(spec.loss)
         parts = ("train",) if spec.stopping.refit else ("train", "validation")
-        self.data = {part: Rows.load(directory / part) for part in parts}
-        self.loader = Loader(self.data["train"], spec, self.layout.data_rank, self.layout.data_size)
+        shard = self.layout.data_rank if shard_count(spec) > 1 else None
+        self.data = {part: Rows.load(directory / part, shard) for part in parts}
+        place, places = self.layout.data_rank, self.layout.data_size
+        self.loader = Loader(self.data["train"], spec, place, places, directory / "train")
         seed_all(spec.seed)
         model = build_model(architecture)
         require_logits(model, architecture)
@@ -185,7 +188,7 @@ class Trainer:
         """Log the epoch, validate, and keep the weights where they are the best so far."""
         progress, name = self.state.progress, self.loss.name
         if self.metrics and (steps := progress.step - self.began[0]):  # After a resume, the rest of the epoch.
-            rows = steps / self.loader.steps * len(self.data["train"])
+            rows = steps / self.loader.steps * self.loader.rows
             speed = rows / max(time.monotonic() - self.began[1], 1e-9)
             self.metrics.log({"samples_per_second": speed}, progress.step)
         total = torch.tensor(progress.loss if self.layout.leads_data else 0.0, dtype=torch.float64, device=self.device)

@@ -286,6 +286,15 @@ def fit(
     spec: TransformationSpec = TransformationSpec(),  # noqa: B008  # frozen
 ) -> Transformation:
     """Fit on the rows of the train part, in any order; one column after another is in memory."""
+    require_features(table, numeric, categorical, spec)
+    return Transformation(
+        tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
+        tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),
+    )
+
+
+def require_features(table: Columns, numeric: list[str], categorical: list[str], spec: TransformationSpec) -> None:
+    """Check that there are such columns, and that the spec names no others. Raises FeatureError with all that are."""
     require_columns(table, [*numeric, *categorical])
     problems = []
     for name in spec.misplaced(numeric, categorical):
@@ -293,27 +302,33 @@ def fit(
         problems.append(f"\n  - columns.{name}: expected a {kind} feature of that name, found none")
     if problems:
         raise FeatureError("The transformation has problems:" + "".join(problems))
-    return Transformation(
-        tuple(_fit_numeric(name, table, spec.of_numeric(name)) for name in numeric),
-        tuple(_fit_categorical(name, table[name], spec.of_categorical(name)) for name in categorical),
-    )
 
 
 def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
-    """All sums run over sorted values, so that the order of rows changes no bit."""
+    """All sums run over sorted values, so that the order of rows changes no bit.
+
+    The values are sorted and clipped in place, as a column may take much of the memory.
+    """
     column = table[name]
-    values = numbers_of(name, column)
-    present = np.sort(values[~np.isnan(values)]) + 0.0  # So that -0.0, which equals 0.0, has no place of its own.
-    absent = len(values) - len(present)
+    values, kind = numbers_of(name, column), type_of(column)
+    del column
+    missing = np.isnan(values)
+    absent = int(missing.sum())
+    present = values[~missing]
+    del values, missing
+    present.sort()
+    present += 0.0  # So that -0.0, which equals 0.0, has no place of its own.
     indicator = spec.indicator == "always" or (spec.indicator == "when_missing" and absent > 0)
     low, high = (_quantile(present, q) for q in spec.clip) if spec.clip and len(present) else (None, None)
-    clipped = np.clip(present, low, high)
+    median = _quantile(present, 0.5) if len(present) else 0.0
+    if low is not None:
+        np.clip(present, low, high, out=present)
     fill = 0.0
     if spec.imputation == "constant":
         fill = spec.constant
     elif len(present):
-        fill = _quantile(present, 0.5) if spec.imputation == "median" else float(clipped.mean())
-    filled = _Filled(clipped, absent, fill)
+        fill = median if spec.imputation == "median" else float(present.mean())
+    filled = _Filled(present, absent, fill)
     centre, scale = 0.0, 1.0
     with np.errstate(over="ignore", invalid="ignore"):  # A column with one value only is not scaled.
         if spec.normalisation == "standard":
@@ -324,7 +339,7 @@ def _fit_numeric(name: str, table: Columns, spec: NumericSpec) -> Numeric:
     if not (math.isfinite(centre) and math.isfinite(scale)):
         raise FeatureError(f"Feature {name}: values are too large to be normalised. Clip them.", feature=name)
     knots = _knots(filled) if spec.normalisation == "quantile" else ()
-    return Numeric(name, low, high, fill, centre, scale, indicator, knots, type_of(column))
+    return Numeric(name, low, high, fill, centre, scale, indicator, knots, kind)
 
 
 @dataclass(frozen=True)
@@ -344,10 +359,14 @@ class _Filled:
 
     def deviation(self) -> float:
         mean = self.mean()
-        squares = ((self.present - mean) ** 2).sum() + self.absent * (self.fill - mean) ** 2
+        distances = self.present - mean
+        distances *= distances
+        squares = distances.sum() + self.absent * (self.fill - mean) ** 2
         return float(np.sqrt(squares / self.rows)) if self.rows else 0.0
 
     def ascending(self) -> Doubles:
+        if not self.absent:
+            return self.present
         return np.insert(self.present, np.searchsorted(self.present, self.fill), np.full(self.absent, self.fill))
 
 

@@ -21,7 +21,6 @@ import xgboost
 from xgboost.collective import CommunicatorContext
 from xgboost.tracker import RabitTracker
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import METRICS, WEIGHTS, collective_seconds
 from gatehouse.launchers.ranks import Agreement, Heartbeat, Preempted, StepBarrier
 from gatehouse.tracking.metrics_file import MetricsFile
@@ -30,8 +29,9 @@ from gatehouse.training.checkpointing.checkpointer import LAST_SECONDS, Checkpoi
 from gatehouse.training.compute import DivergedError
 from gatehouse.training.loss import loss_of
 from gatehouse.training.predictor import tree_columns
+from gatehouse.training.shards import SIZES
 from gatehouse.training.spec import HuberLoss, TreesTraining, measured_metrics
-from gatehouse.training.validation import best_epoch, is_over, log_epochs, metrics_of, sums_of
+from gatehouse.training.validation import best_epoch, gathered, is_over, log_epochs, metrics_of, sums_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,21 +111,24 @@ class BoostingTrainer:
     def __init__(
         self, spec: TreesTraining, architecture: dict[str, Any], directory: Path, heartbeat: Heartbeat | None = None
     ) -> None:
-        """Read this process's share of the train rows, and all of the validation rows, if any; collective."""
+        """Read this process's shards of the train rows and of the validation rows, if any; collective."""
         self.spec, self.directory = spec, directory
         self.loss = loss_of(spec.loss)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        whole = Rows.load(directory / "train")
-        self.rows = whole.numbers.shape[0]
-        self.train_rows = _share(whole, self.rank, self.world_size)
-        held_out = [] if spec.stopping.refit else [Rows.load(directory / "validation")]
+        shard = self.rank if self.world_size > 1 else None
+        self.train_rows = Rows.load(directory / "train", shard)
+        self.rows = len(self.train_rows) if shard is None else int(np.load(directory / "train" / SIZES).sum())
+        held_out = [] if spec.stopping.refit else [Rows.load(directory / "validation", shard)]
         types = ["q"] * architecture["width"] + ["c"] * len(architecture["cardinalities"])
         options = {"feature_types": types, "enable_categorical": True, "nthread": spec.parallelism.threads}
         self.train_matrix = xgboost.QuantileDMatrix(**_matrix(self.train_rows), max_bin=spec.model.bins, **options)
-        self.validation = [(rows, xgboost.DMatrix(**_matrix(rows), **options)) for rows in held_out]
+        # Labels stay outside: they are those of all rows, also where this process has a shard of the numbers.
+        self.validation = [(rows, xgboost.DMatrix(_columns(rows), **options)) for rows in held_out]
         settings = parameters(spec, architecture["outputs"])
         if isinstance(spec.loss, HuberLoss):
-            settings["base_score"] = float(np.median(whole.labels.numpy()))
+            labels: list[Any] = [None] * self.world_size
+            dist.all_gather_object(labels, self.train_rows.labels.numpy())
+            settings["base_score"] = float(np.median(np.concatenate(labels)))
         self.state = BoostingState(settings, [self.train_matrix, *(matrix for _, matrix in self.validation)])
         self.checkpointer = Checkpointer.of_environment(directory, spec.checkpoints)
         self.barrier = StepBarrier(heartbeat)
@@ -190,7 +193,9 @@ class BoostingTrainer:
         total, weight = sums.tolist()
         row = {"epoch": number, f"train_{name}": total / weight if weight else 0.0}
         for rows, matrix in self.validation:
-            row |= metrics_of(self._margins(matrix), rows, self.loss, measured_metrics(self.spec))
+            own = self._margins(matrix)
+            margins = gathered(own, self.rank * len(own), len(rows))
+            row |= metrics_of(margins, rows, self.loss, measured_metrics(self.spec))
         if not all(map(math.isfinite, row.values())):
             raise DivergedError(
                 f"The {name} is not finite after round {number}. {self.checkpointer.last} Lower "
@@ -241,34 +246,15 @@ def train(
     return result
 
 
+def _columns(rows: Rows) -> Any:
+    return tree_columns(rows.numbers.numpy(), rows.ids.numpy())
+
+
 def _matrix(rows: Rows) -> dict[str, Any]:
     """The arguments of a DMatrix for the rows of a part."""
-    arrays = {"data": tree_columns(rows.numbers.numpy(), rows.ids.numpy()), "label": rows.labels.numpy()}
+    arrays = {"data": _columns(rows), "label": rows.labels.numpy()}
     if rows.weights is not None:
         arrays["weight"] = rows.weights.numpy()
     if rows.groups is not None:
         arrays["qid"] = rows.groups.numpy()
     return arrays
-
-
-def _share(rows: Rows, rank: int, world_size: int) -> Rows:
-    """The contiguous rows of one process; a group stays whole. XGBoost's sums need rows on every process."""
-    # Rows of a group stand together, in ascending order of groups.
-    starts = torch.arange(len(rows))
-    if rows.groups is not None:
-        starts = torch.searchsorted(rows.groups, torch.unique_consecutive(rows.groups))
-    if len(starts) < world_size:
-        unit = "rows" if rows.groups is None else "groups"
-        raise ConfigurationError(
-            f"training.parallelism.processes: expected at most the {len(starts)} {unit} of the part train, found "
-            f"{world_size}."
-        )
-    cuts = [0]
-    for number in range(1, world_size):
-        near = int(torch.searchsorted(starts, len(rows) * number // world_size))
-        # At least one for each process before, and for each after.
-        cuts.append(min(max(near, cuts[-1] + 1), len(starts) - world_size + number))
-    ends = [*(int(starts[cut]) for cut in cuts), len(rows)]
-    share = slice(ends[rank], ends[rank + 1])
-    arrays = (rows.numbers, rows.ids, rows.labels, rows.weights, rows.groups)
-    return Rows(*(None if array is None else array[share] for array in arrays))  # type: ignore[arg-type]  # absent arrays stay None

@@ -24,21 +24,32 @@ _CHUNK = 16_384
 def validation_scores(
     execution: Execution, rows: Rows, layout: Layout, outputs: int, device: torch.device, beat: Callable[[], None]
 ) -> Tensor:
-    """Logits of every row, float64, shape (rows,) or (rows, classes): each process scores its share. Collective."""
+    """Logits of every row, float64, shape (rows,) or (rows, classes): each process scores its share. Collective.
+
+    Numbers and ids of `rows` are those of all rows, or of this process's shard alone.
+    """
     share = math.ceil(len(rows) / layout.data_size)
-    shape = (share * layout.data_size,) if outputs == 1 else (share * layout.data_size, outputs)
-    scores = torch.zeros(shape, device=device)
-    first = layout.data_rank * share
-    for start in range(first, first + share, _CHUNK):
+    first, held = layout.data_rank * share, len(rows.numbers)
+    begin = first if held == len(rows) else 0  # Where the share begins in the arrays.
+    scores = torch.zeros((share,) if outputs == 1 else (share, outputs), device=device)
+    for start in range(0, share, _CHUNK):
         # Past the end, the last row stands in: every process calls the model equally often.
-        stop = min(start + _CHUNK, first + share)
-        chunk = slice(start, stop) if stop <= len(rows) else torch.arange(start, stop).clamp(max=len(rows) - 1)
+        stop = min(start + _CHUNK, share)
+        a, b = begin + start, begin + stop
+        chunk = slice(a, b) if b <= held else torch.arange(a, b).clamp(max=held - 1)
         logits = execution.score(rows.numbers[chunk].to(device), rows.ids[chunk].to(device))
         if logits is not None and layout.leads_data:
             scores[start:stop] = logits
         beat()
-    dist.all_reduce(scores)
-    return scores[: len(rows)].cpu().double()
+    return gathered(scores, first, len(rows)).cpu().double()
+
+
+def gathered(own: Tensor, first: int, rows: int) -> Tensor:
+    """The values of all rows, of which this process has those from the number `first` on, or zeros. Collective."""
+    values = own.new_zeros((rows, *own.shape[1:]))
+    values[first : first + len(own)] = own[: max(0, rows - first)]
+    dist.all_reduce(values)
+    return values
 
 
 def metrics_of(scores: Tensor, rows: Rows, loss: Loss, names: Sequence[str]) -> dict[str, float]:

@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.data.splitting import parts
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
 from gatehouse.evaluation.report import markdown, page
 from gatehouse.evaluation.result import ScoringError
-from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, Terms
+from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, EvaluationSpec, Terms
 from gatehouse.evaluation.stage import SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
@@ -39,6 +40,18 @@ def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench)
     assert result.metrics != result.champion_metrics
     html = page(judged_bench.store, result.evaluation)
     assert result.reasons[0].replace("'", "&#39;") in html and good in html and "carrier=UA" in html
+
+
+@pytest.mark.parametrize("slices", [("carrier",), {"far": "distance > 1000"}])
+def test_the_number_of_rows_that_are_scored_at_once_changes_no_bit(
+    judged_bench: Bench, monkeypatch: pytest.MonkeyPatch, slices: tuple[str, ...] | dict[str, str]
+) -> None:
+    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
+    spec = EvaluationSpec(slices=slices, protected=("carrier",), bootstrap_samples=200)
+    request = judged_bench.request(bad, good, spec=spec)
+    whole = evaluate.function(request, judged_bench.store)
+    monkeypatch.setattr(parts, "AT_ONCE", 77)
+    assert evaluate.function(request, judged_bench.store).evaluation == whole.evaluation
 
 
 def test_a_candidate_is_never_compared_with_itself(judged_bench: Bench) -> None:

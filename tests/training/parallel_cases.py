@@ -22,10 +22,11 @@ import torch.distributed.tensor
 import torch.multiprocessing as mp
 
 from gatehouse.launchers.ranks import Agreement, StepBarrier
+from gatehouse.training.shards import shard_count
 from gatehouse.training.spec import CheckpointSpec, NetworkTraining, train_spec
 from gatehouse.training.trainer import Trainer, TrainState
 from tests.training.conftest import Giver, Keeper
-from tests.training.specs import link_rows
+from tests.training.specs import divide_rows, link_rows
 
 
 def main() -> None:
@@ -35,6 +36,9 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     largest = max(case["spec"]["parallelism"]["processes"] for case in cases.values())
+    for name, case in cases.items():
+        if (shards := shard_count(train_spec(case["spec"]))) > 1:
+            divide_rows(folder, folder / name, shards)
     mp.start_processes(_work, (folder, cases), nprocs=largest, start_method="fork")
 
 
@@ -82,7 +86,7 @@ class Ending(StepBarrier):
 def _interrupt(spec: NetworkTraining, architecture: dict[str, Any], directory: Path) -> None:
     """Train with real checkpoints, end by an error, and go on."""
     spec = spec.model_copy(update={"checkpoints": CheckpointSpec(every_steps=1)})
-    link_rows(directory.parents[1], directory)
+    link_rows(directory.parent, directory)
     dist.barrier()
     trainer = Trainer(spec, architecture, directory)
     trainer.barrier = Ending()

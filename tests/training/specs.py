@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gatehouse.training.shards import SIZES, Division
 from gatehouse.training.spec import NetworkTraining, TreesTraining, changed, train_spec
 
 Training = TypeVar("Training", NetworkTraining, TreesTraining)
@@ -61,6 +62,30 @@ def link_rows(source: Path, directory: Path) -> Path:
         directory.mkdir(exist_ok=True)
         with suppress(FileExistsError):
             (directory / part).symlink_to(source / part)
+    return directory
+
+
+def divide_rows(source: Path, directory: Path, shards: int) -> Path:
+    """A job's directory with the data of another, divided into shards."""
+    for part in ("train", "validation"):
+        arrays = {path.stem: np.load(path) for path in (source / part).glob("*.npy")}
+        rows = len(arrays["labels"])
+        sizes = np.unique(arrays["groups"], return_counts=True)[1] if "groups" in arrays else None
+        train = part == "train"
+        division = Division.of_train(rows, sizes, shards) if train else Division.of_validation(rows, shards)
+        for shard, length in enumerate(division.lengths):
+            folder = directory / part / str(shard)
+            folder.mkdir(parents=True)
+            own = division.shards == shard
+            for name, array in arrays.items():
+                if train or name in ("numbers", "ids"):
+                    divided = np.zeros((length, *array.shape[1:]), array.dtype)
+                    divided[division.places[own]] = array[own]
+                    np.save(folder / f"{name}.npy", divided)
+                else:
+                    np.save(directory / part / f"{name}.npy", array)
+        if train:
+            np.save(directory / part / SIZES, np.array([rows]) if sizes is None else sizes)
     return directory
 
 

@@ -4,12 +4,14 @@ import math
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.training.batches import GroupSampler, Loader, Position, Rows, RowSampler, Step, ahead, gather
+from gatehouse.training.shards import Division
 from tests.training.specs import network
 
 ROWS = Rows(
@@ -121,6 +123,37 @@ def test_groups_stay_whole_and_count_once(
                 assert counts.tolist() == [sizes[index] for index in group_numbers.tolist()], "a group was cut"
                 seen += rows[real].tolist()
     assert sorted(seen) == list(range(sum(sizes)))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    grouped=st.booleans(),
+    batch_size=st.integers(1, 50),
+    shards=st.integers(2, 5),
+    micro=st.integers(1, 3),
+    epoch=st.integers(0, 2),
+)
+def test_a_batch_of_shards_has_the_rows_that_it_has_without(
+    sizes: list[int], grouped: bool, batch_size: int, shards: int, micro: int, epoch: int
+) -> None:
+    tensor = torch.tensor(sizes)
+    rows = int(tensor.sum())
+    whole: Sampler = GroupSampler(tensor, batch_size, 7) if grouped else RowSampler(rows, batch_size, 7)
+    division = Division.of_train(rows, np.array(sizes) if grouped else None, shards)
+    numbers = [np.flatnonzero(division.shards == shard) for shard in range(shards)]
+    taken: Sampler = (
+        GroupSampler(tensor, batch_size, 7, shards=shards)
+        if grouped
+        else RowSampler(rows, batch_size, 7, shards=shards)
+    )
+    assert taken.steps == whole.steps
+    for step in range(whole.steps):
+        expected, seen = whole.share(epoch, step, 0, 1), list[int]()
+        for place in range(shards):
+            share = taken.share(epoch, step, place, shards, micro)
+            assert share.batch == expected.batch and len(share.rows) % micro == 0 < len(share.rows)
+            seen += numbers[place][share.rows[share.real].numpy()].tolist()
+        assert sorted(seen) == sorted(expected.rows[expected.real].tolist())
 
 
 def test_the_order_follows_from_seed_and_epoch_alone() -> None:

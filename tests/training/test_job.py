@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gatehouse.data.splitting import parts
 from gatehouse.data.splitting.parts import UnusablePartError
 from gatehouse.errors import ConfigurationError
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training import job as parts
 from gatehouse.training.job import outputs_of, prepare_job, read_part, targets_of
 from gatehouse.training.spec import NetworkTraining
 from gatehouse.training.transformation import FeatureError
@@ -139,5 +139,5 @@ def test_arrays_are_those_of_the_whole_table_whatever_the_batches(
 def test_rows_that_the_training_set_has_not_are_refused(store: ArtifactStore) -> None:
     training_set = synthetic.publish_training_set(store, synthetic.table(10))
     part = read_part(store, synthetic.publish_split(store, training_set, train=range(11)), "train")
-    with pytest.raises(FeatureError, match="rows 0 to 10 of a training set of 10 rows"):
+    with pytest.raises(UnusablePartError, match="rows 0 to 10 of a training set of 10 rows"):
         part["label"]

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training import transformation_stage
 from gatehouse.training.model_spec import CategoricalSpec, NumericSpec, TransformationSpec
 from gatehouse.training.transformation import (
     FILE,
@@ -190,6 +193,26 @@ def test_what_is_fitted_depends_on_the_train_part_alone(store: ArtifactStore) ->
     assert _digest(store, _published(store, rows, spec)) == _digest(store, _published(store, changed, spec))
     one_row = rows.set_column(2, "distance", pa.array([-1e9, *rows["distance"].to_pylist()[1:]]))
     assert _digest(store, _published(store, one_row, spec)) != _digest(store, _published(store, rows, spec))
+
+
+SPEC = TransformationSpec(
+    numeric=NumericSpec(normalisation="quantile", clip=(0.01, 0.99)),
+    columns={"wind": NumericSpec(normalisation="standard", imputation="mean"), "carrier": CategoricalSpec(max_size=2)},
+)
+
+
+@pytest.mark.parametrize(("values", "pieces"), [(1, 5), (2 * synthetic.TRAIN, 3), (1 << 22, 1)])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_pieces_and_workers_change_no_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: int, pieces: int, workers: int
+) -> None:
+    store, rows = ArtifactStore.open(tmp_path / "store"), synthetic.table()
+    monkeypatch.setattr(transformation_stage, "_VALUES", values)
+    monkeypatch.setenv(ENGINE, json.dumps({"kind": "local", "workers": workers}))
+    fitted = store.read_json(_published(store, rows, SPEC), FILE)
+    whole = fit(rows.slice(0, synthetic.TRAIN), synthetic.NUMERIC, synthetic.CATEGORICAL, SPEC)
+    assert fitted == json.loads(json.dumps(whole.to_json()))
+    assert len(list((tmp_path / "store").glob("pieces/transformation/*"))) == pieces
 
 
 def test_the_artifact_names_its_origin_and_settings(store: ArtifactStore) -> None:

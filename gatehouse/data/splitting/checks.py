@@ -91,8 +91,10 @@ class Shared:
 def shared_rows(training_set: TrainingSet, parts: Parts, labels: Labels) -> list[Shared]:
     """Look for duplicates across all pairs of parts."""
     hashes, _ = training_set.hashes(training_set.features, seed_of(0, "features"))
-    values = labels.astype(np.float64).view(np.uint64)
-    with_label, labels_alone = mix(hashes ^ mix(values)), mix(values)
+
+    def of_labels(rows: Rows) -> Hashes:
+        return mix(labels[rows].astype(np.float64).view(np.uint64))
+
     shared = []
     for earlier, later in combinations(PARTS, 2):
         before, after = parts[earlier], parts[later]
@@ -106,8 +108,10 @@ def shared_rows(training_set: TrainingSet, parts: Parts, labels: Labels) -> list
         differ, copies = 0.0, after[same]
         if len(copies):
             # The mean share of the earlier rows of a row's hash with another label, over that of all earlier rows.
-            chance = float(np.mean(1 - _counted(labels_alone[before], labels_alone[copies]) / len(before)))
-            alike = _counted(with_label[before], with_label[copies]) / _counted(hashes[before], hashes[copies])
+            own, others = of_labels(copies), of_labels(before)
+            chance = float(np.mean(1 - _counted(others, own) / len(before)))
+            with_label = _counted(mix(hashes[before] ^ others), mix(hashes[copies] ^ own))
+            alike = with_label / _counted(hashes[before], hashes[copies])
             differ = float(np.mean(1 - alike)) / chance if chance > 0 else 0.0
         shared.append(Shared(earlier, later, len(same), int(same.sum()), differ))
     return shared

@@ -259,8 +259,10 @@ def _in_folds(spec: KFoldSplit, training_set: TrainingSet) -> Partition:
 
 def by_threshold(hashes: Hashes, fractions: Fractions) -> Codes:
     """The part of every row: where its hash, as a number from 0 to 1, lies among the sums of the fractions."""
-    bounds = np.array([int(Fraction(bound) * _SPACE) for bound in _bounds(fractions)], np.uint64)
-    return np.searchsorted(bounds, hashes, side="right").astype(np.int8)
+    codes = np.zeros(len(hashes), np.int8)
+    for bound in _bounds(fractions):
+        codes += hashes >= np.uint64(int(Fraction(bound) * _SPACE))
+    return codes
 
 
 def by_rank(hashes: Hashes, strata: Hashes, fractions: Fractions) -> Codes:

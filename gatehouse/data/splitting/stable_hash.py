@@ -45,10 +45,9 @@ def seed_of(seed: int, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(f"gatehouse split\0{seed}\0{purpose}".encode()).digest()[:8], "little")
 
 
-def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashes, Flags]:
-    """The hash of every row, and whether any of its columns is null or NaN; both of shape (rows,)."""
-    hashes: list[Hashes] = [np.empty(0, np.uint64)]
-    nulls: list[Flags] = [np.empty(0, np.bool_)]
+def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int, rows: int) -> tuple[Hashes, Flags]:
+    """The hash of each of `rows` rows, and whether any of its columns is null or NaN; both of shape (rows,)."""
+    hashes, nulls, end = np.empty(rows, np.uint64), np.empty(rows, np.bool_), 0
     for columns in batches:
         state = np.full(len(columns[0]), start, np.uint64)
         state = mix(state)
@@ -57,9 +56,9 @@ def row_hashes(batches: Iterable[Sequence[pa.Array]], start: int) -> tuple[Hashe
             state ^= hash_column(column)
             state = mix(state)
             missing |= is_missing(column)
-        hashes.append(state)
-        nulls.append(missing)
-    return np.concatenate(hashes), np.concatenate(nulls)
+        begin, end = end, end + len(state)
+        hashes[begin:end], nulls[begin:end] = state, missing
+    return hashes, nulls
 
 
 def is_missing(column: pa.Array) -> Flags:

@@ -127,8 +127,13 @@ def _repeated(training_set: "TrainingSet", partition: "Partition") -> list[str]:
     keys = [*training_set.entity_keys, training_set.decision_time]
     if not all(training_set.has(name) for name in keys) or not training_set.entity_keys:
         return []
-    inside = np.concatenate(list(partition.parts.values()))
-    hashes = np.sort(training_set.hashes(keys, 0)[0][inside])
+    hashes = training_set.hashes(keys, 0)[0]
+    if partition.left_out:
+        inside = np.zeros(training_set.rows, np.bool_)
+        for rows in partition.parts.values():
+            inside[rows] = True
+        hashes = hashes[inside]
+    hashes.sort()
     repeated = int((hashes[1:] == hashes[:-1]).sum())
     words = f"{repeated} rows repeat the entity keys {', '.join(training_set.entity_keys)} and decision time of another"
     return [f"{words} row"] if repeated else []

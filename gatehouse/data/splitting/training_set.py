@@ -85,7 +85,7 @@ class TrainingSet:
         """
         self.require(columns)
         try:
-            hashes, missing = row_hashes(self.batches(columns or self.schema.names), start)
+            hashes, missing = row_hashes(self.batches(columns or self.schema.names), start, self.rows)
             return hashes, missing & bool(columns)
         except TypeError as error:
             raise ConfigurationError(f"The training set cannot be divided by {', '.join(columns)}: {error}.") from error

@@ -94,10 +94,11 @@ def integrate(request: IntegrateRequest, store: ArtifactStore) -> IntegrateResul
 
     predictor, training_set = Predictor.load(store, request.model), divided_set(store, request.split)
     part = read_part(store, training_set, request.split, "test", predictor.task).thinned(request.spec.rows)
-    predicted = predictor.predict(part.table)
+    table = part.table
+    predicted = predictor.predict(table)
     with store.workspace() as workspace:
         rows, golden = workspace / "rows.parquet", workspace / GOLDEN
-        pq.write_table(part.table, rows)
+        pq.write_table(table, rows)
         columns = {"row": pa.array(part.rows), "prediction": pa.array(predicted.tolist())}
         pq.write_table(pa.table(columns), golden)
         checks = [*_served(request, store, rows, predicted), *_online(store, request.online, training_set)]

@@ -194,7 +194,8 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
     """Fetch, train and report; returns the exit code of the wrapper."""
-    record = fetch_inputs(store, arguments.folder, arguments.record, directory)
+    # The machines of a job agree on their ranks only where they meet.
+    record = fetch_inputs(store, arguments.folder, arguments.record, directory, shards=node_count() == "1")
     if record.code != (code := program_code(record.program, record.own)):
         raise WrongImageError(
             "The pod's image holds another version of Gatehouse, or of your own code, than the launcher: "

@@ -7,9 +7,10 @@ blobs, so the launcher keeps them young, and garbage collection removes them lat
 
 import json
 import logging
+import re
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ from gatehouse.store.store import ArtifactStore
 logger = logging.getLogger(__name__)
 
 _OUTPUTS = (RESULT, WEIGHTS, FAILURE, METRICS, LOG, LOCATION, PRINTED, OUTPUT, ATTEMPTS, "torchrun")
+_SHARD = re.compile(r".+/([0-9]+)/[^/]+")
+_REST = "shards.json"  # file of a pod's directory: where the shards of the job are
 Inputs = tuple[FileEntry, ...]  # the files of a job's directory, as entries of the store's blobs
 
 
@@ -101,13 +104,17 @@ def write_record(store: ArtifactStore, folder: str, inputs: Inputs, job: Trainin
     """Write the record of a job; returns its SHA-256, by which pods verify it."""
     program = {"program": job.program, "own": job.own, "code": program_code(job.program, job.own)}
     body = {"inputs": [asdict(entry) for entry in inputs], "about": about, "restarts": job.restarts} | program
+    body["divided"] = job.divided
     data = canonical_json(body).encode()
     store.objects.put_bytes(f"{folder}/job.json", data)
     return sha256_bytes(data)
 
 
-def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path) -> JobRecord:
-    """Copy the files of a job into `directory`, and verify them; `digest` is the SHA-256 of the record."""
+def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path, *, shards: bool = True) -> JobRecord:
+    """Copy the files of a job into `directory`, and verify them; `digest` is the SHA-256 of the record.
+
+    Without `shards`, those of a divided job are left to `fetch_shards`, which knows the ranks of this machine.
+    """
     data = store.objects.get_bytes(f"{folder}/job.json")
     if sha256_bytes(data) != digest:
         raise CorruptArtifactError(
@@ -115,9 +122,29 @@ def fetch_inputs(store: ArtifactStore, folder: str, digest: str, directory: Path
         )
     body = json.loads(data)
     inputs = tuple(FileEntry(**entry) for entry in body["inputs"])
-    _fetch(store, folder, inputs, directory)
+    rest = [entry for entry in inputs if body.get("divided") and not shards and _SHARD.fullmatch(entry.path)]
+    _fetch(store, folder, [entry for entry in inputs if entry not in rest], directory)
+    if rest:
+        place = {"store": store.address, "folder": folder, "inputs": [asdict(entry) for entry in rest]}
+        (directory / _REST).write_text(json.dumps(place))
     digest = job_digest(inputs, body["code"])
     return JobRecord(body["program"], tuple(body["own"]), body["code"], digest, body["restarts"])
+
+
+def fetch_shards(directory: Path, shards: Collection[int]) -> None:
+    """Copy these shards of a divided job into the directory of a pod, verify them, and remove the other ones.
+
+    Does nothing in a directory that has all files.
+    """
+    if not (directory / _REST).exists():
+        return
+    place = json.loads((directory / _REST).read_text())
+    entries = [FileEntry(**entry) for entry in place["inputs"]]
+    own = {entry for entry in entries if int(_SHARD.fullmatch(entry.path)[1]) in shards}  # type: ignore[index]  # They match.
+    for entry in set(entries) - own:
+        (directory / entry.path).unlink(missing_ok=True)
+    missing = [entry for entry in entries if entry in own and not (directory / entry.path).exists()]
+    _fetch(ArtifactStore.open(place["store"]), place["folder"], missing, directory)
 
 
 def report_success(store: ArtifactStore, folder: str, directory: Path) -> None:
@@ -196,6 +223,8 @@ def _fetch(store: ArtifactStore, folder: str, entries: Sequence[FileEntry], dire
     def fetch(entry: FileEntry) -> None:
         target = directory / entry.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(store.verified_path(origin, entry), target)
+        half = target.with_name(f"{target.name}.tmp")
+        shutil.copyfile(store.verified_path(origin, entry), half)
+        half.replace(target)
 
     side_by_side(store.objects, fetch, entries)

@@ -1,9 +1,11 @@
 """A part of a split is read in order, and refused where no model can be judged on it."""
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from gatehouse.data.splitting import parts
 from gatehouse.data.splitting.parts import UnusablePartError, group_numbers, read_part
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
@@ -17,6 +19,27 @@ def test_rows_and_labels_are_those_of_the_split(store: ArtifactStore) -> None:
     assert part.rows.tolist() == list(range(500, 400, -2))
     assert part.table["flight_id"].to_pylist() == [f"f{row}" for row in part.rows]
     assert part.labels.tolist() == table()["label"].to_numpy()[part.rows].tolist()
+
+
+@pytest.mark.parametrize("test", [range(400, 500, 2), range(500, 400, -2)])
+def test_rows_are_scored_some_at_a_time_by_the_columns_that_a_model_reads(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, test: range
+) -> None:
+    monkeypatch.setattr(parts, "AT_ONCE", 7)
+    training_set = publish_training_set(store, table(), row_group=50)
+    part = read_part(store, training_set, publish_split(store, training_set, test=test), "test", BINARY)
+    seen = list[int]()
+
+    def score(rows: pa.Table) -> npt.NDArray[np.float64]:
+        assert rows.column_names == ["distance"]
+        seen.append(rows.num_rows)
+        return rows["distance"].to_numpy()
+
+    scores = part.scored(score, ["distance", "gone"])
+    assert scores.tolist() == part.table["distance"].to_pylist() == table()["distance"].to_numpy()[list(test)].tolist()
+    assert sum(seen) == len(test) and max(seen) <= 7
+    assert part.scored(lambda rows: np.ones(rows.num_rows), []).tolist() == [1.0] * len(test)
+    assert part.take(np.array([0, 3])).table["flight_id"].to_pylist() == [f"f{row}" for row in part.rows[[0, 3]]]
 
 
 @pytest.mark.parametrize(
