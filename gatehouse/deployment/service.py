@@ -110,9 +110,10 @@ class ClusterService:
             now = time.monotonic()
             if trouble.cause != cause:
                 cause, since = trouble.cause, now
-            if trouble.message != message:
-                message = trouble.message
-                logger.info("%s: %s", self.name, message.splitlines()[0])
+            # The node's words below it change at each look, from one reason of the same trouble to another.
+            if (line := trouble.message.splitlines()[0]) != message:
+                message = line
+                logger.info("%s: %s", self.name, message)
             if now - began >= minutes * 60 or now - since >= trouble.patience:
                 why = f"The service {self.name} does not answer with {model}:{expected()}: {trouble.message}"
                 raise DeploymentError(f"{why}\n{self._tail(trouble.pod)}".strip(), trouble.cause)

@@ -145,7 +145,7 @@ class Cluster:
         return pods
 
     def gatehouse(self, *words: str, code: int = 0) -> str:
-        """What our command prints, which must end with the code."""
+        """What our command prints, with its messages where it fails; it must end with the code."""
         ended = subprocess.run(
             [Path(sys.executable).with_name("gatehouse"), *words],
             capture_output=True,
@@ -153,7 +153,7 @@ class Cluster:
             timeout=MINUTES * 60,
         )
         assert ended.returncode == code, f"{ended.returncode}: {ended.stdout[-3000:]} {ended.stderr[-3000:]}"
-        return ended.stdout + ended.stderr
+        return ended.stdout + ended.stderr if code else ended.stdout
 
     def clear(self) -> None:
         """Remove what this session made: its runs, schedules, pipelines and experiments, and its store."""

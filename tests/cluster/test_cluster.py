@@ -6,6 +6,7 @@ All runs are started at the beginning, side by side, as each takes minutes that 
 import json
 import os
 import runpy
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 import yaml
 from kfp import dsl
 
@@ -274,56 +276,104 @@ def test_a_job_goes_on_where_its_worker_was_killed(cluster: Cluster, kind: str) 
     assert len(results["recover"]["machines"]) == 2
 
 
+@dataclass
+class Serving:
+    """Deployments of the champion: the section `deploy` of a profile, and the service that `kubectl` asks."""
+
+    cluster: Cluster
+    section: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Name of the objects."""
+        return str(self.section["service"])
+
+    def deploy(self, *words: str, code: int = 0, **settings: Any) -> str:
+        """What `gatehouse deploy` prints with more settings, which must end with the code."""
+        profile = self.cluster.folder / "serving.yaml"
+        body = yaml.safe_load(self.cluster.profile.read_text()) | {"deploy": self.section | settings}
+        profile.write_text(yaml.safe_dump(body))
+        return self.cluster.gatehouse("deploy", MODEL, "--platform", str(profile), *words, code=code)
+
+    def changed(self, *words: str) -> list[str]:
+        """The kinds that a deployment of version 1 changes."""
+        result = json.loads(self.deploy("--json", *words))
+        assert result["version"] == 1
+        kinds: list[str] = result["changed"]
+        return kinds
+
+    def require_answer(self, service: str) -> None:
+        """Ask a service for a score, with a row of missing values."""
+        words = ("kubectl", "proxy", "--port=0")
+        # `kubectl create --raw` sends bodies in chunks, without a length, which our servers refuse.
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as proxy:
+            try:
+                assert proxy.stdout is not None
+                address = proxy.stdout.readline().split()[-1]  # Starting to serve on 127.0.0.1:40000
+                path = f"api/v1/namespaces/{self.cluster.namespace}/services/{service}/proxy/v2/models/{MODEL}"
+                inputs = requests.get(f"http://{address}/{path}", timeout=60).json()["inputs"]
+                rows = {"inputs": [column | {"shape": [1], "data": [None]} for column in inputs]}
+                answer = requests.post(f"http://{address}/{path}/infer", json=rows, timeout=60).json()
+            finally:
+                proxy.terminate()
+        assert answer["model_version"] == "1" and 0 < answer["outputs"][0]["data"][0] < 1
+
+
 @pytest.fixture
-def serving(cluster: Cluster) -> Iterator[dict[str, Any]]:
-    """The section `deploy` of a profile, whose objects are removed at the end; the cluster has KServe's CRD."""
+def serving(cluster: Cluster) -> Iterator[Serving]:
+    """Deployments whose objects are removed at the end; the cluster has KServe's CRD."""
     service, crd = f"served-{os.getpid()}", "inferenceservices.serving.kserve.io"
     lacks = not cluster.kubectl("get", "crd", crd, "--ignore-not-found", "-o", "name")
     if lacks:
         cluster.kubectl("apply", "--server-side", "-f", str(CRDS / "serving.kserve.io_inferenceservices.yaml"))
         cluster.kubectl("wait", "--for", "condition=established", f"crd/{crd}")
-    yield {"service": service, "namespace": cluster.namespace, "cpu": "250m", "memory": "1500Mi", "replicas": 2}
-    cluster.kubectl("delete", "deployment,service,hpa", service, "--ignore-not-found")
+    section = {"service": service, "namespace": cluster.namespace, "cpu": "250m", "memory": "1500Mi", "replicas": 2}
+    yield Serving(cluster, section)
+    cluster.kubectl("delete", "deployment,service,hpa,inferenceservice", service, "--ignore-not-found")
     if lacks:
         cluster.kubectl("delete", "crd", crd)
 
 
 def test_the_champion_is_deployed_answers_and_a_failure_is_taken_back(
-    cluster: Cluster, green: Started, serving: dict[str, Any]
+    cluster: Cluster, green: Started, serving: Serving
 ) -> None:
-    def deploy(*words: str, code: int = 0, **settings: Any) -> str:
-        profile = cluster.folder / "serving.yaml"
-        body = yaml.safe_load(cluster.profile.read_text()) | {"deploy": serving | settings}
-        profile.write_text(yaml.safe_dump(body))
-        return cluster.gatehouse("deploy", MODEL, "--platform", str(profile), *words, code=code)
-
-    first = json.loads(deploy("--json"))
+    first = json.loads(serving.deploy("--json"))
     assert (first["version"], first["changed"]) == (1, ["Service", "Deployment"])
-    model = f"/api/v1/namespaces/{cluster.namespace}/services/{serving['service']}:http/proxy/v2/models/{MODEL}"
-    inputs = json.loads(cluster.kubectl("get", "--raw", model))["inputs"]
-    asked = cluster.folder / "inference.json"
-    asked.write_text(json.dumps({"inputs": [row | {"shape": [1], "data": [None]} for row in inputs]}))
-
-    def answer() -> dict[str, Any]:
-        body: dict[str, Any] = json.loads(cluster.kubectl("create", "--raw", f"{model}/infer", "-f", str(asked)))
-        return body
-
-    assert answer()["model_version"] == "1" and 0 < answer()["outputs"][0]["data"][0] < 1
-    about = ("get", "deployment", serving["service"], "-o", "jsonpath={.metadata.resourceVersion}")
-    assert json.loads(deploy("--json"))["changed"] == []
-    cluster.kubectl("scale", "deployment", serving["service"], "--replicas=1")
+    service = f"{serving.name}:http"
+    serving.require_answer(service)
+    about = ("get", "deployment", serving.name, "-o", "jsonpath={.metadata.resourceVersion}")
+    assert serving.changed() == []
+    cluster.kubectl("scale", "deployment", serving.name, "--replicas=1")
     version = cluster.kubectl(*about)
-    assert "replicas" in deploy(code=1) and cluster.kubectl(*about) == version
-    assert json.loads(deploy("--json", "--force"))["changed"] == ["Deployment"]
-    failed = deploy(code=1, image="127.0.0.1:1/none:0")
+    assert "replicas" in serving.deploy(code=1) and cluster.kubectl(*about) == version
+    assert serving.changed("--force") == ["Deployment"]
+    failed = serving.deploy(code=1, image="127.0.0.1:1/none:0")
     assert "cannot be pulled" in failed and first["deployment"] in failed
-    assert answer()["model_version"] == "1" and json.loads(deploy("--json"))["version"] == 1
-    deploy("--kind", "kserve", "--dry-run")
+    serving.require_answer(service)
+    serving.changed()
+    serving.deploy("--kind", "kserve", "--dry-run")
 
     @dsl.pipeline(name="deploying")  # type: ignore[untyped-decorator]  # kfp has no types
     def deploying(store: str) -> None:
-        settings = serving | {"image": cluster.images["training"], "max_replicas": 2}
+        settings = serving.section | {"image": cluster.images["training"], "max_replicas": 2}
         components.deploy(store=store, model=MODEL, settings=settings)
 
     cluster.require_success(start(cluster, deploying, "deploying", store=cluster.store.address))
-    assert serving["service"] in cluster.kubectl("get", "hpa", "-o", "name")
+    assert serving.name in cluster.kubectl("get", "hpa", "-o", "name")
+
+
+def test_the_champion_is_deployed_by_kserve(cluster: Cluster, green: Started, serving: Serving) -> None:
+    if "serving.kserve.io" not in cluster.kubectl("get", "mutatingwebhookconfigurations", "-o", "name"):
+        # Its controller makes the pods, and the CRD alone makes none.
+        pytest.skip("needs KServe in the cluster")
+    kind = ("--kind", "kserve")
+    assert serving.changed(*kind) == ["InferenceService"]
+    ready = '{.status.conditions[?(@.type=="Ready")].status} {.status.deploymentMode}'
+    shown = ("get", "inferenceservice", serving.name, "-o", f"jsonpath={ready}")
+    assert cluster.kubectl(*shown) == "True Standard"
+    service = f"{serving.name}-predictor:80"
+    serving.require_answer(service)
+    assert serving.changed(*kind) == []
+    assert "cannot be pulled" in serving.deploy(*kind, code=1, image="127.0.0.1:1/none:0")
+    serving.require_answer(service)
+    serving.changed(*kind)

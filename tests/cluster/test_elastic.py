@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import pytest
 from kfp import dsl
@@ -40,7 +39,7 @@ def test_a_script_goes_on_when_two_of_its_nodes_are_deleted(cluster: Cluster, ki
     label, name = f"gatehouse-test=elastic-{kind}", f"elastic-{kind}"
 
     @dsl.pipeline(name="elastic")
-    def built() -> Any:
+    def built() -> None:
         launched = gh.launch(
             script=SCRIPT,
             kind=kind,

@@ -122,6 +122,20 @@ def test_a_failure_is_explained_and_the_deployment_before_it_applied_again(
         assert "3Gi" in yaml.safe_dump(cluster.objects[PLACE])
 
 
+def test_a_trouble_is_named_once_while_the_reasons_of_the_node_change(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", service.__name__)
+    reasons = ("ErrImagePull", "ImagePullBackOff", "ErrImagePull")
+    looks = [service.Trouble("image", f"no image.\nThe node says: {reason}") for reason in reasons]
+    troubles = iter([*looks, service.Trouble("probe", "0 of 1 pods are ready."), None])
+    monkeypatch.setattr(service.ClusterService, "_trouble", lambda *_: next(troubles))
+    with on(live, lambda *_: None, monkeypatch):
+        waiting = service.ClusterService(KubernetesApi(TIMEOUTS), "ml", "delays", "deployment")
+        waiting.await_version("delays", lambda: 1, "template", 1, 1.0)
+    assert caplog.messages == ["delays: no image.", "delays: 0 of 1 pods are ready."]
+
+
 def test_pods_that_the_cluster_refuses_to_make_are_explained(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     live.promote(1, CHAMPION)
 

@@ -193,7 +193,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -> int:
-    """Fetch, train and report; returns the exit code of the wrapper."""
+    """Fetch, train and report; returns the exit code of the wrapper, or 0 if the other nodes finished without this."""
+    if _finished(store, arguments.folder):
+        return 0
     # The machines of a job agree on their ranks only where they meet.
     record = fetch_inputs(store, arguments.folder, arguments.record, directory, shards=node_count() == "1")
     if record.code != (code := program_code(record.program, record.own)):
@@ -215,6 +217,8 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
     if attempts := noted_attempts(directory):
         node = os.environ.get("PET_NODE_RANK", "0")
         store.append(f"{arguments.folder}/attempts", {"attempts": [line | {"node": node} for line in attempts]})
+    if ended and _finished(store, arguments.folder):
+        return 0
     if ended == HUNG_CODE:
         report_failure(store, arguments.folder, f"{HUNG}\n{stacks_of(directory)}", outcome="hung")
     # Nothing is sent if the operator may start the job again.
@@ -230,6 +234,14 @@ def _run(store: ArtifactStore, arguments: argparse.Namespace, directory: Path) -
         while reported_end(store, arguments.folder).get("outcome") in (None, "hung") and time.monotonic() < until:
             time.sleep(_RESULT_POLL_SECONDS)
     return ended
+
+
+def _finished(store: ArtifactStore, folder: str) -> bool:
+    """Whether the other nodes have finished the job: a node that comes back too late would wait for them in vain."""
+    if node_count() == "1" or reported_end(store, folder).get("outcome") != "succeeded":
+        return False
+    logger.info("The other nodes have finished the job: nothing is left for this one.")
+    return True
 
 
 if __name__ == "__main__":

@@ -5,17 +5,22 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import gatehouse
 from gatehouse.errors import StoreError
 from gatehouse.launchers.kubernetes import pod as pod_metrics
 from gatehouse.launchers.kubernetes.api import KubernetesApi
 from gatehouse.launchers.kubernetes.pod import PodMetrics, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
+from gatehouse.launchers.kubernetes.transfer import write_record
+from gatehouse.launchers.launcher import TrainingJob
+from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile, read_points
 
@@ -57,6 +62,42 @@ def test_several_nodes_are_told_where_to_meet_and_how_many_must(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert rendezvous_options("launch", fewest) == options
+
+
+LATE = """
+import os, sys
+from gatehouse.store.store import ArtifactStore
+ArtifactStore.open(os.environ["STORE"]).append(os.environ["FOLDER"] + "/ended", {"outcome": os.environ["END"]})
+sys.exit(129)
+"""
+"""A wrapper that meets no other node, while the end of the job is reported."""
+
+
+@pytest.mark.parametrize(("end", "code"), [("succeeded", 0), ("hung", 129)])
+def test_a_node_that_is_late_ends_well_where_the_others_have_finished(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, code: int
+) -> None:
+    """A TrainJob succeeds when all its pods have succeeded, also those that came back after its end."""
+    (tmp_path / "late.py").write_text(LATE)
+    for name, value in (ONE_NODE | {"PET_NNODES": "2", "STORE": store.address, "FOLDER": FOLDER, "END": end}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(gatehouse.__file__).parents[1]}")
+    monkeypatch.setattr(pod_metrics, "_WRAPPER", "late")
+    record = write_record(store, FOLDER, (), TrainingJob(tmp_path, COMMAND, 2, 1.0))
+    assert pod_metrics._run(store, _arguments(store, record), tmp_path) == code
+
+
+def test_a_node_that_comes_back_after_the_end_does_nothing(
+    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PET_NNODES", "2")
+    store.append(f"{FOLDER}/ended", {"outcome": "succeeded"})
+    assert pod_metrics._run(store, _arguments(store, "no record"), tmp_path) == 0
+
+
+def _arguments(store: ArtifactStore, record: str) -> Namespace:
+    job = {"store": store.address, "folder": FOLDER, "record": record}
+    return Namespace(**job, processes=1, grace=30.0, hang=900.0, min_nodes=1)
 
 
 def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:
