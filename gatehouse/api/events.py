@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gatehouse.api.pipelines import start
+from gatehouse.api.pipelines import is_lost, start, start_again
 from gatehouse.configuration.trigger import Trigger
 from gatehouse.errors import ConfigurationError
 from gatehouse.project.project import Project
@@ -176,6 +176,21 @@ def submit(store: ArtifactStore, project: Path, profile: Path | None, order: Ord
         finally:
             remove_record(store.objects, submitting)
     return _read(store, order.key)
+
+
+def restart_lost(store: ArtifactStore, project: Project, days: int = OLDEST_DAYS) -> None:
+    """Start the runs of orders again that a machine lost, as with the server's container."""
+    today = datetime.now(UTC)
+    for name, day in itertools.product(project.file.triggers, range(days, -1, -1)):
+        for order in _orders(store, f"{_FOLDER}/{project.name}/{name}", today - timedelta(days=day)):
+            submitting = f"{order.key}.submitting.json"
+            if order.run and is_lost(store, order.run) and claim(store.objects, submitting, _LAPSES):
+                try:
+                    if is_lost(store, order.run):
+                        logger.warning("The run %s was killed, and is started again.", order.run)
+                        start_again(store, project.folder, order.run)
+                finally:
+                    remove_record(store.objects, submitting)
 
 
 def submit_due(store: ArtifactStore, project: Project, profile: Path | None, days: int = OLDEST_DAYS) -> bool:

@@ -28,8 +28,9 @@ from gatehouse.operations.metrics import Row, Totals, gate_outcomes, read, total
 from gatehouse.registry.ledger import Ledger, model_names
 from gatehouse.runtime.process import start_time
 from gatehouse.runtime.redaction import redacted, without_secrets
+from gatehouse.runtime.variables import TRIGGERS_SECRET
 from gatehouse.store.identity import is_operational
-from gatehouse.store.records import USER, author, changes, read_record, read_records
+from gatehouse.store.records import USER, author, changes, read_record, read_records, remove_record
 from gatehouse.store.reference import references_in
 from gatehouse.store.run import END, REASON, Event, end_of, events, recorded_runs
 from gatehouse.store.stage import declared_stages
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 SUBMITTED, PROCESS, ENDED = "submitted.json", "process.json", "ended.json"
 MOST_QUEUED = 20
 _STARTING_SECONDS = 60.0
+_MOST_STARTS = 3
+"""How often a run that is killed is started, as one that is too large for the machine would be for ever."""
 _SILENT = 2 * 86_400.0
 ENDINGS = {"hit": "came from the memo", "finished": "ran", "failed": "failed", "stopped": "was stopped"}
 """The events that end a stage, in words."""
@@ -250,17 +253,45 @@ def _start_here(store: ArtifactStore, project: Path, run_id: str, what: Mapping[
     store.record(f"runs/{run_id}/{SUBMITTED}", {**what} | author(by))
     logs = store.local_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {USER: by, REASON: what["reason"]}
+    environment.pop(TRIGGERS_SECRET, None)  # Only the server checks events.
     with open(logs / f"{run_id}.server.log", "wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "gatehouse.api.pipelines", run_id, str(project), store.address],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=os.environ | {USER: by, REASON: what["reason"]},
+            env=environment,
             start_new_session=True,
         )
     _record_process(store, run_id, process.pid)
     return run_id
+
+
+def is_lost(store: ArtifactStore, run_id: str) -> bool:
+    """Whether a run of a machine was killed: its process is gone, or on another machine silent for two days."""
+    place, submitted = (_record(store, run_id, name) for name in (PROCESS, SUBMITTED))
+    if not submitted or submitted.get("kfp") or end_of(store, run_id) or _record(store, run_id, ENDED):
+        return False
+    if place is None or place["host"] == socket.gethostname():
+        return _is_gone(store, run_id, submitted) and not _record(store, run_id, ENDED)  # It may have ended meanwhile.
+    signs = [float(event.body["at"]) for _, event in events(store, run_id)]
+    return time.time() - max(signs, default=_time_of(submitted).timestamp()) > _SILENT
+
+
+def start_again(store: ArtifactStore, project: Path, run_id: str) -> None:
+    """Start a run that was killed, which goes on where it was; after the last start, record that it has failed."""
+    submitted = _record(store, run_id, SUBMITTED) or {}
+    starts = sum(".killed." in key for key in store.objects.list(f"runs/{run_id}")) + 1
+    if starts >= _MOST_STARTS:
+        message = f"It was started {starts} times, and each time its process was killed, as for too little memory."
+        failure = {"error": "KilledError", "message": message}
+        store.record(f"runs/{run_id}/{ENDED}", {"exit_code": 1, "failure": failure})
+        return
+    store.record(f"runs/{run_id}/process.killed.{starts}.json", author())
+    remove_record(store.objects, f"runs/{run_id}/{PROCESS}")
+    what = {name: submitted[name] for name in ("pipeline", "arguments", "reason", "until")}
+    _start_here(store, project, run_id, what, submitted["by"])
 
 
 def _record_process(store: ArtifactStore, run_id: str, pid: int) -> None:

@@ -12,6 +12,7 @@ from gatehouse.cli.output import (
     JsonOption,
     ReasonOption,
     SortOption,
+    StoreBesideProjectOption,
     StoreOption,
     WhereOption,
     echo,
@@ -245,7 +246,7 @@ def copy_model(
         Path | None,
         typer.Option(help="The project of that store, for its policy; default: the policy it was judged by."),
     ] = None,
-    store: StoreOption = "",
+    store: StoreBesideProjectOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Copy a version with all evidence to another store, judge it by the gate there, and register it."""

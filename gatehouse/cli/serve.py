@@ -143,6 +143,8 @@ def predictor(
     from gatehouse.server.predictor import Following, create_app
     from gatehouse.server.traffic import Traffic
 
+    if not log and (spool or log_share < 1):
+        raise ConfigurationError("--log: expected all, digest or none with --log-share and --spool, found no --log.")
     opened, logged = open_store(store), features_of(log) if log else None
     ledger, number = named(opened, model)
 

@@ -33,7 +33,8 @@ class Trigger(Strict):
         "the event take their place in texts.",
     )
     debounce: Duration = Field(
-        timedelta(0), description="Events this long after the first one join its run, which starts then."
+        timedelta(0),
+        description="Events this long after the first one, at most a day, join its run, which starts then.",
     )
     per_day: int = Field(24, ge=1, le=1000, description="Most runs of a day, in UTC; further events wait for the next.")
     enabled: bool = Field(True, description="Whether the trigger is on.")
@@ -42,6 +43,10 @@ class Trigger(Strict):
     def _keeps_places(self) -> "Trigger":
         if "store" in self.parameters or _FIELD.search(str(self.parameters.get("source", ""))):
             raise ValueError("parameters: expected no store, and a source without fields: no event chooses a place")
+        texts = [value for value in self.parameters.values() if isinstance(value, str)]
+        if unknown := [name for text in texts for name in re.findall(r"\{[^{}]*\}", _FIELD.sub("", text))]:
+            expected = "{id}, {source}, {type}, {subject}, {time}, or {data.NAME}"
+            raise ValueError(f"parameters: expected the fields {expected}, found {', '.join(unknown)}")
         if not timedelta(0) <= self.debounce <= timedelta(days=1):
             raise ValueError(f"debounce: expected at most a day, found {self.debounce}")
         return self

@@ -14,7 +14,7 @@ from gatehouse.configuration.strict import Duration
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.group_measures import GroupMeasureName
 from gatehouse.evaluation.group_measures import problems_of as group_measure_problems
-from gatehouse.metrics.catalogue import MetricName, MetricNames, OwnName, is_own, metric_problem
+from gatehouse.metrics.catalogue import METRICS, MetricName, MetricNames, OwnName, is_own, metric_problem
 from gatehouse.metrics.judging import TaskProfile
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.builder_code import BuilderError, is_installed, named_object
@@ -281,6 +281,8 @@ class LiveRules(Spec):
     def _compares(self) -> "LiveRules":
         if not (self.metrics or self.values or self.preferences):
             raise ValueError("expected something to compare in metrics, values or preferences, found nothing")
+        if others := [name for name in self.metrics if not is_own(name) and METRICS[name].by_row is None]:
+            raise ValueError(f"metrics: expected means over rows, such as log_loss or mae, found {', '.join(others)}")
         return self
 
 

@@ -276,7 +276,7 @@ def _preferences(table: "pa.Table", rules: LiveRules, alpha: float, tuned_at: fl
     for name, allowed in rules.preferences.items():
         if name not in table.column_names:
             raise ConfigurationError(f"live.preferences: expected a column of the outcomes, found {name}.")
-        numbers = np.nan_to_num(lists[name].cast("double").to_numpy(zero_copy_only=False))
+        numbers = np.nan_to_num(_numbers(lists, f"live.preferences: {name}", name))
         new, both = (np.bincount(unit, weights=weights) for weights in (numbers * picked, numbers))
         lead = 1 - 2 * new[both > 0] / both[both > 0]
         mean, number = float(lead.mean()) if len(lead) else 0.0, len(lead)
@@ -340,7 +340,15 @@ def _compared(
     for name, allowed in rules.values.items():
         if name not in table.column_names:
             raise ConfigurationError(f"live.values: expected a column of the outcomes, found {name}.")
-        yield name, np.asarray(table[name].cast("double").to_numpy(zero_copy_only=False), np.float64), -1, allowed
+        yield name, _numbers(table, f"live.values: {name}", name), -1, allowed
+
+
+def _numbers(table: "pa.Table", where: str, name: str) -> Array:
+    """A column of the outcomes as numbers, NaN where there is none. Raises ConfigurationError."""
+    try:
+        return np.asarray(table[name].cast("double").to_numpy(zero_copy_only=False), np.float64)
+    except (ValueError, NotImplementedError):  # As Arrow refuses a cast; its message quotes a value.
+        raise ConfigurationError(f"{where}: expected numbers, found {table[name].type} that are none.") from None
 
 
 def _measured(

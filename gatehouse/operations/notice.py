@@ -14,6 +14,7 @@ import hashlib
 import hmac
 import json
 import logging
+import threading
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,10 @@ _COLORS: dict[Tone, str] = {"bad": "Attention", "warn": "Warning", "good": "Good
 _SIGNS: dict[Tone, str] = {"bad": "✕", "warn": "!", "good": "✓"}
 _ATTEMPTS, _TIMEOUT, _BACKOFF, _LONGEST_PAUSE = 5, 10.0, 1.0, 30
 _TRANSIENT = (429, 500, 502, 503, 504)
+_posting = threading.local()
+for _name in ("connection", "connectionpool", "util.retry"):
+    # Its lines hold the path of the address.
+    logging.getLogger(f"urllib3.{_name}").addFilter(lambda _: not getattr(_posting, "now", False))
 
 
 @dataclass(frozen=True)
@@ -158,9 +163,7 @@ def post(
         raise_on_status=False,
         retry_after_max=_LONGEST_PAUSE,
     )
-    wire = logging.getLogger("urllib3")  # Its lines hold the path of the address.
-    level = wire.level
-    wire.setLevel(logging.CRITICAL)
+    _posting.now = True
     try:
         with requests.Session() as session:
             session.mount(f"{parts.scheme}://", HTTPAdapter(max_retries=retries))
@@ -175,7 +178,7 @@ def post(
     except (requests.RequestException, ValueError) as error:
         return Delivery(False, 1, f"could not be called: {type(error).__name__}")
     finally:
-        wire.setLevel(level)
+        _posting.now = False
 
 
 def signature(secret: str, key: str, body: bytes, at: float = 0.0) -> dict[str, str]:

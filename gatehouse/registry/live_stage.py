@@ -163,6 +163,9 @@ def evaluate_live(request: LiveRequest, store: ArtifactStore) -> LiveResult:
     if unknown := [name for name in request.rules.metrics if name not in metrics]:
         raise ConfigurationError(f"live.metrics: expected metrics of {task}, found {', '.join(unknown)}.")
     body = judge(table, request.rules, labels, predictions, metrics) | {"facts": facts, **manifest.details}
+    if outcomes.num_rows and facts["outcomes without a row"] == outcomes.num_rows:
+        keyed = ", ".join(keys)
+        body["reasons"].append(f"no outcome belongs to a row of the log: other {keyed}, or known before the decision")
     evaluation = store.publish(
         "live-evaluations",
         request.model_name,
@@ -186,7 +189,9 @@ def _labels(request: LiveRequest, table: "pa.Table", task: Any, classes: tuple[s
     if rows.num_rows:
         spec = LabelSpec(label=request.label, task=task, positive=request.positive)
         named = classes if pa.types.is_string(rows.schema.field(request.label).type) else ()
-        labels[known] = labels_of(spec, rows, named_classes(spec, rows, {}) if request.positive else named)
+        if request.positive or (task == "binary" and not named):
+            named = named_classes(spec, rows, {})
+        labels[known] = labels_of(spec, rows, named)
     return labels
 
 

@@ -33,7 +33,8 @@ class VersionName(NamedTuple):
         version = state.version(self.number)
         if version is None:
             expected = f"{model}:1 to {model}:{len(state.versions)}" if state.versions else _no_version(model)
-            raise UnknownVersionError(f"{model} has no version {self.number}: expected {expected}.")
+            lacking = f"{model} has no version {self.number}" if self.number else f"{model} names no version"
+            raise UnknownVersionError(f"{lacking}: expected {expected}.")
         return version
 
 

@@ -13,6 +13,8 @@ UI = "GATEHOUSE_KFP_UI"
 """Address of KFP's pages, where they are elsewhere than its API."""
 ONLINE_STORE = "GATEHOUSE_ONLINE_STORE"
 """The variable for the key `online-store` of the credentials; only for pods that read or write that store."""
+TRIGGERS_SECRET = "GATEHOUSE_TRIGGERS_SECRET"
+"""The secret that signs events which come in."""
 SETTINGS, CREDENTIALS = "gatehouse-settings", "gatehouse-credentials"
 """The config map and the secret, both optional."""
 SETTINGS_KEYS = {

@@ -24,6 +24,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.operations.notice import signature
+from gatehouse.runtime.variables import TRIGGERS_SECRET
 from gatehouse.server.cache import ReadCache
 from gatehouse.server.problems import ProblemError, logger
 from gatehouse.store.records import author, read_records
@@ -120,7 +121,6 @@ def _hash(secret: str) -> str:
 AUDIT = "server/audit"
 AUDIENCE = "gatehouse"
 """The audience for which a pod's token has to be: one for another service is not taken."""
-SECRET = "GATEHOUSE_TRIGGERS_SECRET"
 WEBHOOK = Token(id="webhook", name="webhook", scopes=("run",), sha256="", until="", by="", at="")
 """Who sends events with a signature in place of a token."""
 _OLDEST_SIGNATURE = 300
@@ -199,7 +199,7 @@ class Access:
         """
         names = ("webhook-id", "webhook-timestamp", "webhook-signature")
         key, moment, signatures = (request.headers.get(name, "") for name in names)
-        secret = os.environ.get(SECRET, "")
+        secret = os.environ.get(TRIGGERS_SECRET, "")
         known = secret and re.fullmatch(r"[0-9]{1,12}", moment)
         fresh = known and abs(time.time() - int(moment)) <= _OLDEST_SIGNATURE
         expected = signature(secret, key, body, float(moment))[names[2]].encode() if fresh else b""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from pathlib import Path
 
 from gatehouse.api import events
@@ -14,6 +15,8 @@ logger = logging.getLogger(__name__)
 
 _PAUSE, _PAUSE_AFTER_FAILURE = 5.0, 60.0
 """Seconds between two looks at the orders."""
+_LOST = 3600.0
+"""Seconds between two looks for runs of orders that were killed."""
 
 
 class Background(threading.Thread):
@@ -26,9 +29,12 @@ class Background(threading.Thread):
 
     def run(self) -> None:
         """Look at the orders, and send what was announced, until a server closes."""
-        days, well = events.OLDEST_DAYS, True
+        days, well, looked = events.OLDEST_DAYS, True, -_LOST
         while not self.closed.is_set():
             try:
+                if self._profile is None and time.monotonic() - looked > _LOST:
+                    looked = time.monotonic()
+                    events.restart_lost(self._store, self._project)
                 well = events.submit_due(self._store, self._project, self._profile, days)
                 days = 1 if well else events.OLDEST_DAYS
                 if self.changed.is_set():

@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Features = Literal["all", "digest", "none"]
 WAITING_ROWS = 50_000
 """Rows that wait for the spool at most; further ones are dropped and counted."""
-SPOOL_ROWS = 200_000
+SPOOL_ROWS, SPOOL_FILE_BYTES = 200_000, 64 << 20
 SPOOL_BYTES = 1 << 30
 """Bytes of all spools of a model on this machine at most, while the store is away; the oldest go first."""
 WRITE_SECONDS, SEND_SECONDS = 0.5, 60.0
@@ -85,7 +85,7 @@ class PredictionLog:
 
     def add(self, answer: Answer) -> None:
         """Log an answer later."""
-        if not self._waiting.add(answer, sum(len(part.rows) for part in answer.parts)):
+        if not self._waiting.add(answer, sum(len(part.rows) for part in answer.parts), answer.bytes):
             logger.warning("the log is too slow: %d rows were dropped so far", self.dropped)
 
     def start(self) -> None:
@@ -260,7 +260,8 @@ class _Spool:
 
     def full(self) -> bool:
         """Whether it is time to send it."""
-        return self._rows >= SPOOL_ROWS or time.monotonic() - self._began >= SEND_SECONDS
+        grown = self._rows >= SPOOL_ROWS or self._file.tell() >= SPOOL_FILE_BYTES
+        return grown or time.monotonic() - self._began >= SEND_SECONDS
 
     def fits(self, hour: str, table: pa.Table) -> bool:
         """Whether rows belong into this file, which may have further columns."""

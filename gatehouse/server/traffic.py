@@ -30,7 +30,7 @@ INTERLEAVED = "interleaved"
 """The arm of groups of a ranking whose rows champion and canary order together."""
 NAMED = "named"
 """The arm of rows whose version somebody named: they are part of no comparison."""
-SHADOW_ROWS = 10_000
+SHADOW_ROWS, WAITING_BYTES = 10_000, 256 << 20
 """Rows that wait for the shadow at most; further ones are dropped and counted."""
 Item = TypeVar("Item")
 
@@ -103,6 +103,12 @@ class Answer:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.units)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its tables in memory."""
+        tables = [table for part in self.parts for table in (part.features, part.predictions) if table is not None]
+        return int(sum(table.nbytes for table in (self.identity, *tables)))
 
 
 @dataclass(frozen=True)
@@ -346,34 +352,34 @@ def decision_times(answer: Answer) -> list[datetime]:
 
 
 class Waiting(Generic[Item]):
-    """Items that wait for a thread, in bounded memory: what would make more than `most` rows is dropped, and counted.
+    """Items that wait for a thread: what would make more than `most` rows or `WAITING_BYTES` is dropped, and counted.
 
     One item is taken whatever its rows are, as a request may have more.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._items: deque[tuple[Item, int]] = deque()
+        self._items: deque[Item] = deque()
         self._lock = threading.Lock()
-        self.rows = self.dropped = 0
+        self.rows = self.bytes = self.dropped = 0
 
-    def add(self, item: Item, rows: int) -> bool:
-        """Add an item of some rows; False if it was dropped."""
+    def add(self, item: Item, rows: int, size: int) -> bool:
+        """Add an item of some rows and bytes; False if it was dropped."""
         with self._lock:
-            full = bool(self._items) and self.rows + rows > self._most
+            full = bool(self._items) and (self.rows + rows > self._most or self.bytes + size > WAITING_BYTES)
             if full:
                 self.dropped += rows
             else:
-                self._items.append((item, rows))
-                self.rows += rows
+                self._items.append(item)
+                self.rows, self.bytes = self.rows + rows, self.bytes + size
         return not full
 
     def take(self) -> list[Item]:
         """All items that wait, in order."""
         with self._lock:
-            items = [item for item, _ in self._items]
+            items = [*self._items]
             self._items.clear()
-            self.rows = 0
+            self.rows = self.bytes = 0
         return items
 
 
@@ -399,7 +405,7 @@ class Shadowing:
     def add(self, traffic: Traffic, answer: Answer) -> None:
         """Let the shadow score a request, if there is one."""
         if SHADOW in traffic.numbers and answer.parts and answer.parts[0].arm != NAMED:
-            self.waiting.add((traffic, answer), answer.rows)
+            self.waiting.add((traffic, answer), answer.rows, answer.bytes)
             self._wake.set()
 
     def _work(self) -> None:

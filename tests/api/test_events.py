@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gatehouse.api import events, pipelines
-from gatehouse.api.events import Order, read_event, submit, submit_due, take
+from gatehouse.api.events import Order, read_event, restart_lost, submit, submit_due, take
 from gatehouse.api.schedules import Cluster
 from gatehouse.configuration.trigger import Trigger
 from gatehouse.errors import ConfigurationError
@@ -131,9 +131,12 @@ def test_a_trigger_matches_by_patterns(trigger: dict[str, Any], matches: bool) -
 
 
 def test_parameters_are_constants_and_fields_of_the_event() -> None:
-    wanted = {"backfill": "{data.bucket}: {subject}", "seed": 3, "window": "{nothing}"}
+    wanted = {"backfill": "{data.bucket}: {subject}", "seed": 3, "window": ""}
     filled = Trigger.model_validate(NEW_DATA | {"parameters": wanted}).filled(EVENT)
-    assert filled == {"backfill": "raw: raw/a.csv", "seed": 3, "window": "{nothing}"}
+    assert filled == {"backfill": "raw: raw/a.csv", "seed": 3, "window": ""}
+    for field in ("{subjekt}", "{data}", "{}"):
+        with pytest.raises(ValueError, match="expected the fields"):
+            Trigger.model_validate(NEW_DATA | {"parameters": {"backfill": f"of {field}"}})
 
 
 @pytest.mark.parametrize("field", ["{data.nothing}", "{data.bucket.x}", "{time}", "{subject}"])
@@ -233,7 +236,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the runs whose process was started, in place of the processes."""
     ids: list[str] = []
 
-    def start(command: list[str], **_: Any) -> SimpleNamespace:
+    def start(command: list[str], env: dict[str, str], **_: Any) -> SimpleNamespace:
+        assert "GATEHOUSE_TRIGGERS_SECRET" not in env
         ids.append(command[3])
         return SimpleNamespace(pid=os.getpid())
 
@@ -286,6 +290,35 @@ def test_a_run_that_cannot_start_now_starts_later(
             submit(store, project.folder, None, order)
         assert not submit_due(store, project, None)
     assert submit_due(store, project, None) and started == [order.name]
+
+
+def test_a_run_of_an_order_that_was_killed_is_started_again_and_at_last_has_failed(
+    store: ArtifactStore, flights: Callable[..., Project], started: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEHOUSE_TRIGGERS_SECRET", "whsec_x")
+    project = flights(new_data=NEW_DATA)
+    (order,) = take(store, project, EVENT, "ann")
+    submit(store, project.folder, None, order)
+    restart_lost(store, project)
+    assert started == [order.name], "its process lives"
+    monkeypatch.setattr(pipelines, "_lives_here", lambda _: False)
+    for _ in range(5):
+        restart_lost(store, project)
+    assert started == [order.name] * 3
+    ended = pipelines.run(store, order.name)
+    assert (ended.state, ended.error) == ("failed", "KilledError")
+
+
+def test_a_run_of_another_machine_is_lost_after_a_long_silence(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.record("runs/r/submitted.json", {"pipeline": "training", "by": "ann", "at": "2030-01-15T12:00:00Z"})
+    store.record("runs/r/process.json", {"host": "elsewhere", "pid": 1, "started": "1"})
+    for hours, lost in ((47, False), (49, True)):
+        monkeypatch.setattr(pipelines, "time", SimpleNamespace(time=lambda hours=hours: NOON + 3600 * hours))
+        assert pipelines.is_lost(store, "r") is lost
+    store.record("runs/r/ended.json", {"exit_code": 0, "failure": None})
+    assert not pipelines.is_lost(store, "r")
 
 
 def test_a_second_process_of_a_run_that_ended_does_nothing(

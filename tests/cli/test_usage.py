@@ -50,6 +50,8 @@ def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, comma
         (["run", "a", "b"], "gatehouse run", "(b)"),
         (["data", "list", "--store", "a", "--project=b"], "gatehouse data list", "found both"),
         (["init", "x", "--from", "x.csv", "--alarm", "3"], "gatehouse init", "--alarm"),
+        (["deploy", "x", "--kind", "knative"], "gatehouse deploy", "--kind"),
+        (["deploy", "x", "--timeout", "-1"], "gatehouse deploy", "--timeout"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_and_no_verdict(
@@ -66,6 +68,7 @@ def test_a_mistake_on_the_command_line_is_one_line_and_no_verdict(
     [
         (["init", "x", "--from", "nothing.csv", "--label", "a"], "nothing.csv"),
         (["data", "head", "snapshots"], "'snapshots'"),
+        (["predictor", "x", "--spool", "y"], "--log"),
         (["data", "show", f"datasets/none/sha256-{'0' * 64}"], "datasets/none/sha256-0"),
         (["report", "datasets/none/sha256-12"], "datasets/none/sha256-12"),
         (["tuning", "show", "nothing"], "expected the name of a model"),

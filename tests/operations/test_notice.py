@@ -3,6 +3,8 @@
 import json
 import logging
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -113,6 +115,16 @@ def test_retry_after_is_waited_for_within_a_limit(monkeypatch: pytest.MonkeyPatc
     with hooked((429, {"Retry-After": "20"}), (503, {"Retry-After": "3600"}), 200) as hook:
         assert post(hook.url, {}, "k").delivered
     assert max(pauses) <= notice._LONGEST_PAUSE and 20 in pauses
+
+
+def test_a_post_hides_no_line_of_another_thread(caplog: pytest.LogCaptureFixture) -> None:
+    with hooked(-1) as hook, ThreadPoolExecutor(1) as thread:
+        delivery = thread.submit(post, hook.url, {}, "k", attempts=1, timeout=2.0)
+        while not hook.posts:
+            time.sleep(0.01)
+        logging.getLogger("urllib3.connectionpool").warning("of a store")
+        assert not delivery.result().delivered
+    assert caplog.messages == ["of a store"]
 
 
 def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture) -> None:

@@ -178,6 +178,23 @@ def test_a_log_without_any_prediction_has_a_verdict(live: Live, tmp_path: Path, 
     assert judged["verdict"] == "go on" and "0 of 200 keys" in judged["reasons"][0]
 
 
+def test_outcomes_that_are_no_numbers_or_no_labels_are_refused_and_other_keys_are_named(
+    live: Live, tmp_path: Path
+) -> None:
+    outcomes = _log(live)
+    texts = pa.array(["much"] * KEYS)
+    with pytest.raises(ConfigurationError, match=r"live\.values: note"):
+        _judged(live, outcomes.append_column("note", texts), tmp_path, LiveRules(values={"note": 0.1}))
+    labels = outcomes.schema.get_field_index("label")
+    for wrong in (pa.array([3, 4] * (KEYS // 2)), pa.array(["yes", "no"] * (KEYS // 2))):
+        with pytest.raises(ConfigurationError, match="positive"):
+            _judged(live, outcomes.set_column(labels, "label", wrong), tmp_path)
+    others = outcomes.set_column(0, "flight_id", pa.array([f"other-{number}" for number in range(KEYS)]))
+    assert "flight_id" in _judged(live, others, tmp_path)["reasons"][-1]
+    with pytest.raises(ValueError, match="roc_auc"):
+        LiveRules(metrics={"roc_auc": 0.1})
+
+
 def test_rows_of_another_canary_or_champion_are_not_compared(live: Live) -> None:
     _log(live)
     assert live.store.manifest(collect_arms(live.store, "delays")).rows == KEYS
@@ -247,13 +264,14 @@ def test_outcomes_without_times_or_with_columns_of_the_log_are_refused(
         with_outcomes(log, pa.table({"id": ["a"]}), ["id"], "", 60.0)
 
 
-def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
+@pytest.mark.parametrize(("keys", "rows", "noise"), [(600, 4, 0.3), (100, 60, 9.0)])
+def test_rows_of_one_key_count_as_one_and_equals_ring_rarely(keys: int, rows: int, noise: float) -> None:
+    # Rows of a key come over the whole time: where they are alike, and where each look sees other means of all keys.
     draw, rings = np.random.default_rng(3), 0
     for _ in range(200):
-        keys, rows = 600, 4
         inside, level = draw.random(keys) < 0.3, draw.normal(0.0, 1.0, keys)
         unit = np.repeat(np.arange(keys), rows)
-        values = level[unit] + draw.normal(0.0, 0.3, keys * rows)  # Rows of a key are alike.
+        values = level[unit] + draw.normal(0.0, noise, keys * rows)
         order = draw.permutation(keys * rows)
         rang = False
         for number in range(200, keys * rows + 1, 200):

@@ -20,7 +20,16 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import Inference, ServedModel
 from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, Waiting, fraction, team_draft
+from gatehouse.server.traffic import (
+    INTERLEAVED,
+    WAITING_BYTES,
+    Answer,
+    Shadowing,
+    Traffic,
+    Waiting,
+    fraction,
+    team_draft,
+)
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.candidates import publish_model
 from tests.server.live import Live, arms_of, make_live, tensors
@@ -197,12 +206,14 @@ def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> No
     assert {*arms_of(served)[1]} == {*arms_of(traffic.body(answer))[1]} == {"1"}
 
 
-def test_what_waits_is_bounded_in_rows() -> None:
+def test_what_waits_is_bounded_in_rows_and_bytes() -> None:
     waiting: Waiting[str] = Waiting(10)
-    assert [waiting.add("a", 6), waiting.add("b", 6), waiting.add("c", 4)] == [True, False, True]
+    assert [waiting.add("a", 6, 1), waiting.add("b", 6, 1), waiting.add("c", 4, 1)] == [True, False, True]
     assert (waiting.take(), waiting.take(), waiting.dropped) == (["a", "c"], [], 6)
     # A request may have more rows than wait at most, and is not lost where nothing waits.
-    assert [waiting.add("d", 99), waiting.add("e", 1)] == [True, False]
+    assert [waiting.add("d", 99, 2 * WAITING_BYTES), waiting.add("e", 1, 1)] == [True, False]
+    waiting.take()
+    assert [waiting.add(name, 1, WAITING_BYTES // 2) for name in "fgh"] == [True, True, False]
 
 
 @pytest.fixture
