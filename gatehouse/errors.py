@@ -154,12 +154,6 @@ class LaunchError(ConfigurationError, LauncherError):
     """The settings of `launch`, which are in no key, do not fit the training."""
 
 
-class DeprecatedArtifactError(GatehouseError):
-    """A deprecated artifact would be read, and the policy is to fail."""
-
-    permanent = True
-
-
 class ErasedArtifactError(GatehouseError):
     """An artifact's data was removed on request; the message names the record."""
 

@@ -11,7 +11,7 @@ from gatehouse.evaluation.spec import GatePolicy, LiveRules
 from gatehouse.project.place import find
 from gatehouse.project.project import Project
 from gatehouse.registry.approval import ApproveResult, approve
-from gatehouse.registry.explanation import Act, Number, act_of, leaves, numbers_of, provenance_of, settings_of
+from gatehouse.registry.explanation import Act, Number, act_of, numbers_of, provenance_of, settings_of
 from gatehouse.registry.ledger import ALIASES, Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.registration import require_policy
@@ -27,6 +27,7 @@ from gatehouse.registry.rollout_stage import (
 from gatehouse.registry.stage import PromoteRequest, PromoteResult, RegisterRequest, RegisterResult, promote
 from gatehouse.registry.stage import register as enter
 from gatehouse.store.erasure import erasure_of
+from gatehouse.store.records import flat
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -102,7 +103,7 @@ def versions(
                     verdict_digest=last[1].short if last else "",
                     tags=dict(version.tags),
                     numbers=numbers,
-                    settings={} if erased else dict(leaves(settings_of(store, version.model))),
+                    settings={} if erased else flat(settings_of(store, version.model)),
                     made_from=version.lineage,
                 )
             )

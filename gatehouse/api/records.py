@@ -1,21 +1,24 @@
 """Typed results as records: their fields, and the search by ranges that all doors have.
 
 A condition is `NAME=VALUE`, `NAME!=VALUE`, `NAME<VALUE`, `NAME<=VALUE`, `NAME>VALUE`, `NAME>=VALUE`, or the range
-`NAME=LOW..HIGH`, which includes both ends and may leave one out. DuckDB compares numbers as numbers, however they are
-written, and times as times. A record that lacks a name meets no condition on it, and comes last in every order.
+`NAME=LOW..HIGH`, which includes both ends and may leave one out. Numbers compare as numbers, however they are written,
+and times as times. A record that lacks a name meets no condition on it, and comes last in every order.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Generic, TypeVar
 
 from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.records import flat
 
 T = TypeVar("T")
 _CONDITION = re.compile(r"(?P<name>[^=<>!]+?)\s*(?P<sign>!=|<=|>=|=|<|>)\s*(?P<value>(?!\.\.$).*)", re.DOTALL)
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _GROUPS = {"params": 1, "settings": 1, "metrics": 2, "tags": 3}
 """Where a name is looked for after the fields: `learning_rate` is a setting, and may be a metric as well."""
 
@@ -35,17 +38,9 @@ def fields_of(record: Any, shown: bool = False) -> dict[str, Any]:
     return {name.replace("_", " ") if shown else name: getattr(record, name) for name in names}
 
 
-def flat(record: Any) -> dict[str, Any]:
+def dotted(record: Any) -> dict[str, Any]:
     """The values of a record and of its mappings, by dotted name: `status`, `metrics.log_loss`."""
-    return dict(_flat("", fields_of(record)))
-
-
-def _flat(head: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(f"{head}{name}.", value)
-        else:
-            yield head + name, value
+    return flat(fields_of(record))
 
 
 def is_number(text: Any) -> bool:
@@ -69,7 +64,7 @@ def select(
     where: Sequence[str] = (),
     sort: str = "",
     most: int = 0,
-    values: Callable[[T], Mapping[str, Any]] = flat,
+    values: Callable[[T], Mapping[str, Any]] = dotted,
 ) -> Selection[T]:
     """The records that meet every condition, sorted by a name; `-NAME` sorts the largest first.
 
@@ -77,56 +72,37 @@ def select(
     parameter or setting, else a metric, else a tag; of these the one with the shortest name. Raises
     ConfigurationError if a condition has another form, no record has its name, or several names fit.
     """
-    import duckdb
-    import pyarrow as pa
-
-    from gatehouse.store.database import connect, quoted
-
     records = list(records)
     tables = [dict(values(record)) for record in records]
-    kinds: dict[str, str] = {}
-    conditions, arguments, order = ["true"], list[Any](), ""
-
-    def cell(name: str, kind: str) -> str:
-        """A value in SQL; NaN is no number, as DuckDB has it above all others."""
-        cast = f"TRY_CAST({quoted(name)} AS {kind})"
-        return f"nullif({cast}, 'nan'::DOUBLE)" if kind == "DOUBLE" else cast
-
+    columns: dict[str, list[Any]] = {}
+    chosen: Sequence[int] = range(len(records))
+    read: Callable[[Any], Any]
     for text in where:
         match = _CONDITION.fullmatch(text.strip())
         if match is None:
             raise ConfigurationError(f"where: expected NAME=VALUE, NAME=LOW..HIGH or NAME<VALUE, found {text!r}.")
-        name, sign, value = _name(match["name"], tables, kinds), match["sign"], match["value"]
+        cells, sign, value = _column(match["name"], tables, columns), match["sign"], match["value"]
         low, dots, high = value.partition("..") if sign == "=" else (value, "", "")
-        for operator, bound in [(">=", low), ("<=", high)] if dots else [(sign, value)]:
-            if bound.strip() or not dots:
-                kind = "DOUBLE" if kinds[name] == "VARCHAR" and is_number(bound) else kinds[name]
-                conditions.append(f"{cell(name, kind)} {operator} CAST(? AS {kind})")
-                arguments.append(bound.strip())
+        for operator, bound in [(">=", low.strip()), ("<=", high.strip())] if dots else [(sign, value.strip())]:
+            if bound or not dots:
+                read = _time if _are_times(cells) else _number if is_number(bound) else _text
+                meets, limit = _OPERATORS[operator], read(bound)
+                chosen = [row for row in chosen if (cell := read(cells[row])) is not None and meets(cell, limit)]
     if sort:
-        name, direction = _name(sort.removeprefix("-"), tables, kinds), "DESC" if sort[0] == "-" else "ASC"
-        keys = [cell(name, kind) for kind in (("DOUBLE", "VARCHAR") if kinds[name] == "VARCHAR" else (kinds[name],))]
-        order = "".join(f"{key} {direction} NULLS LAST, " for key in keys)
-    columns: dict[str, Any] = {"record number": pa.array(range(len(records)), pa.int64())}
-    for name, kind in kinds.items():
-        cells = [table.get(name) for table in tables]
-        texts = [str(value) if value is not None and kind == "VARCHAR" else value for value in cells]
-        columns[name] = pa.array(texts, pa.string() if kind == "VARCHAR" else pa.timestamp("us", "UTC"))
-    with connect(threads=1) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.register("records", pa.table(columns))
-        limit = f" LIMIT {most}" if most else ""
-        sql = f'SELECT "record number" FROM records WHERE {" AND ".join(conditions)} ORDER BY {order}1{limit}'
-        try:
-            numbers = [number for (number,) in connection.execute(sql, arguments).fetchall()]
-        except duckdb.ConversionException as error:
-            raise ConfigurationError(f"where: {str(error).partition(chr(10))[0]}") from error
-    selected = {name: [tables[number].get(name) for number in numbers] for name in kinds}
-    return Selection([records[number] for number in numbers], selected)
+        cells = _column(sort.removeprefix("-"), tables, columns)
+        for read in (_time,) if _are_times(cells) else (_text, _number):
+            keys: dict[int, Any] = {row: read(cells[row]) for row in chosen}
+            known = [row for row in chosen if keys[row] is not None]
+            known.sort(key=keys.__getitem__, reverse=sort[0] == "-")
+            chosen = [*known, *(row for row in chosen if keys[row] is None)]
+    chosen = chosen[: most or None]
+    return Selection(
+        [records[row] for row in chosen], {name: [cells[row] for row in chosen] for name, cells in columns.items()}
+    )
 
 
-def _name(text: str, tables: Sequence[Mapping[str, Any]], kinds: dict[str, str]) -> str:
-    """The whole name that `text` is the end of; its type in DuckDB is added to `kinds`."""
+def _column(text: str, tables: Sequence[Mapping[str, Any]], columns: dict[str, list[Any]]) -> list[Any]:
+    """The values of the whole name that `text` is the end of; they are added to `columns`."""
     known = {name for table in tables for name in table}
     fitting = [text] if text in known else sorted(name for name in known if name.endswith(f".{text}"))
     ranks = {name: (_GROUPS.get(name.partition(".")[0], 0), name.count(".")) for name in fitting}
@@ -137,6 +113,24 @@ def _name(text: str, tables: Sequence[Mapping[str, Any]], kinds: dict[str, str])
         ends = sorted({name[place:] for name in known for place in (0, name.find(".") + 1, name.rfind(".") + 1)})
         raise ConfigurationError(f"where: nothing has the name {text!r}{nearest(text, ends)}.")
     name = fitting[0] if fitting else text
-    cells = [table[name] for table in tables if table.get(name) is not None]
-    kinds[name] = "TIMESTAMPTZ" if cells and all(isinstance(cell, datetime) for cell in cells) else "VARCHAR"
-    return name
+    return columns.setdefault(name, [table.get(name) for table in tables])
+
+
+def _are_times(cells: Iterable[Any]) -> bool:
+    return {type(cell) for cell in cells if cell is not None} == {datetime}
+
+
+def _time(value: Any) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ConfigurationError(f"where: {value!r} is no time, such as 2013-01-31 or 2013-01-31T12:00Z.") from None
+    return time if time is None or time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if is_number(value) else None
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,25 +1,20 @@
-"""Experiments that search hyperparameters, published, under way and interrupted: list, stop and resume them."""
+"""Experiments that search hyperparameters, published, under way and interrupted: lists and stops them."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from gatehouse.configuration.yaml_lines import nearest
-from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
-from gatehouse.project.place import find, prices_of
+from gatehouse.errors import ConfigurationError
+from gatehouse.project.place import find
 from gatehouse.runtime.plural import counted
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking.provenance import PRICES
 from gatehouse.tuning.journal import FOLDER, SILENT, ask_to_stop, is_asked_to_stop, silent_seconds, studies
 from gatehouse.tuning.report import ExperimentView, ending
 
-KIND, SEARCH = "experiments", "search"
+KIND = "experiments"
 RUNNING, INTERRUPTED, ENDED = "running", "interrupted", "ended"
 GOES_ON = "The next run of its pipeline goes on with it."
 _SILENT = 15.0
@@ -35,7 +30,6 @@ class Experiment:
         reference: None if it is not published.
         began, changed: Times in seconds since 1970 by the store's clock; 0 if the store has no study.
         failed: Error messages of failed trials, by number.
-        stage: The stage that runs it: `tune`, or `search` for a command of the user's own.
     """
 
     name: str
@@ -46,7 +40,6 @@ class Experiment:
     began: float
     changed: float
     failed: Mapping[int, str] = field(default_factory=dict)
-    stage: str = "tune"
 
     @property
     def short(self) -> str:
@@ -128,11 +121,11 @@ def matching(store: ArtifactStore, text: str) -> Sequence[Experiment]:
     return keyed
 
 
-def stop(store: ArtifactStore, text: str) -> tuple[Experiment, bool, bool]:
+def stop(store: ArtifactStore, text: str) -> tuple[Experiment, bool]:
     """Ask the controller of the running experiment that a text names to end.
 
-    Gives the experiment, whether it was asked for the first time, and whether it can be resumed. Raises
-    ConfigurationError if no matching experiment is running, or several are.
+    Gives the experiment, and whether it was asked for the first time. Raises ConfigurationError if no matching
+    experiment is running, or several are.
     """
     named = matching(store, text)
     running = [experiment for experiment in named if experiment.state == RUNNING]
@@ -141,80 +134,11 @@ def stop(store: ArtifactStore, text: str) -> tuple[Experiment, bool, bool]:
         raise ConfigurationError(f"{short}: expected an experiment that is running, found one that is {state}.")
     if len(running) > 1:
         raise ConfigurationError(f"{text}: {len(running)} experiments are running. Name one: {_listed(running)}.")
-    again = _request(store, running[0])["spec"].get("resume_policy") != "never"
-    return running[0], ask_to_stop(store.objects, running[0].study), again
-
-
-def resume(store: ArtifactStore, text: str, max_trial_count: int | None = None) -> tuple[str, str]:
-    """Go on with an experiment that was interrupted or stopped, or that may make more trials; on this machine.
-
-    Gives the experiment's reference, and its result in words. Raises ConfigurationError, GatehouseError if it cannot be
-    resumed, and says why.
-    """
-    from gatehouse.tracking.projection import track_experiment
-    from gatehouse.tuning.stage import TuneRequest, hourly_price, study_key, tune
-
-    experiment = matching(store, text)[0]
-    short, shown, made = experiment.short, experiment.shown, len(experiment.shown.trials)
-    if experiment.stage == SEARCH:
-        raise ConfigurationError(f"{short}: expected an experiment of a training, found one of a command. {GOES_ON}")
-    try:
-        request = TuneRequest.model_validate(_request(store, experiment))
-    except ValidationError as error:
-        fields = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
-        raise GatehouseError(
-            f"{short} was begun by another version of Gatehouse, whose request differs in {fields}, so it cannot be "
-            "resumed. Run the training pipeline: it makes a new experiment."
-        ) from error
-    if max_trial_count is not None:
-        if max_trial_count <= made:
-            message = f"{short} already has {made} trials; expected more, found {max_trial_count}."
-            raise ConfigurationError(f"--max-trial-count: {message}")
-        enlarged = request.spec.model_dump() | {"max_trial_count": max_trial_count}
-        request = TuneRequest.model_validate(request.model_dump() | {"spec": enlarged})
-    spec, ended, budget = request.spec, str(shown.about.get("ended")), request.spec.budget.model_dump()
-    problem = ""
-    if experiment.state == RUNNING:
-        problem = f"is running. See it with: gatehouse tuning show {short} --follow"
-    elif spec.resume_policy == "never":
-        problem = "has resume_policy: never, so it cannot be resumed."
-    elif experiment.reference and not shown.about.get("provisional") and made >= spec.max_trial_count:
-        problem = f"has made its {spec.max_trial_count} trials; give more with --max-trial-count."
-    elif (
-        experiment.reference
-        and not shown.about.get("provisional")
-        and ended in budget
-        and budget[ended] == shown.about["budget"][ended]
-    ):
-        problem = (
-            f"has used its budget of {ended}, {budget[ended]:g}; change it under tuning.budget in project.yaml and run "
-            "the training pipeline."
-        )
-    elif study_key(request) != experiment.study:
-        problem = (
-            "was made by another version of the code, so its trials cannot be compared with new ones. Run the training "
-            "pipeline: it makes a new experiment, for which `warm_start` can name this one."
-        )
-    if problem:
-        raise GatehouseError(f"{short} {problem}")
-    if (prices := prices_of(Path.cwd())) is not None:
-        os.environ.setdefault(PRICES, prices)
-    result = tune(request.model_copy(update={"price": hourly_price(spec.model_dump())}), store)
-    track_experiment(store, result.experiment)
-    return result.experiment, result.summary
+    return running[0], ask_to_stop(store.objects, running[0].study)
 
 
 def _listed(listed: Sequence[Experiment]) -> str:
     return ", ".join(f"{experiment.short} ({experiment.name}, {experiment.state})" for experiment in listed)
-
-
-def _request(store: ArtifactStore, experiment: Experiment) -> dict[str, Any]:
-    """The request of an experiment, as its controller recorded it."""
-    for study, about in studies(store.objects):
-        if study == experiment.study:
-            request: dict[str, Any] = about["request"]
-            return request
-    raise MissingArtifactError(f"{experiment.short}: {store.address} holds no study of it, so it cannot be resumed.")
 
 
 def _written(store: ArtifactStore, key: str) -> float:
@@ -237,11 +161,10 @@ def _published(store: ArtifactStore, reference: Reference) -> Experiment:
     about, trials = store.read_json(reference, "experiment.json"), store.read_json(reference, "trials.json")
     study = next(_studies_of(store, reference), "")
     began, changed = _times(store, study)[0] if study else 0.0, _written(store, f"{reference}/manifest.json")
-    measured = next(iter(store.measurements(reference, "tune", SEARCH)), {})
+    measured = next(iter(store.measurements(reference, "tune", "search")), {})
     failed = {int(number): message for number, message in measured.get("failed", {}).items()}
     view = ExperimentView(reference.name, about, trials)
-    stage = str(measured.get("stage", "tune"))
-    return Experiment(reference.name, study, reference, ENDED, view, began, changed, failed, stage)
+    return Experiment(reference.name, study, reference, ENDED, view, began, changed, failed)
 
 
 def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
@@ -251,29 +174,20 @@ def _studies_of(store: ArtifactStore, reference: Reference) -> Iterator[str]:
 
 def under_way(store: ArtifactStore, study: str, about: Mapping[str, Any]) -> Experiment:
     """The experiment of a study, as it stands."""
-    from gatehouse.tuning.spec import CommandSearchSpec, ExperimentSpec
     from gatehouse.tuning.study import read_study
 
-    stage = str(about.get("stage", "tune"))
-    spec = (CommandSearchSpec if stage == SEARCH else ExperimentSpec).model_validate(about["request"]["spec"])
     trials, state = read_study(store.objects, study)
     running = sum(not trial.ended for trial in trials)
-    resumed = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resume {study[:12]}"
     message = {
         RUNNING: f"Under way: {running} {'trial runs' if running == 1 else 'trials run'}",
-        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. "
-        f"{GOES_ON if stage == SEARCH else resumed}",
-        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, "
-        f"{'the next run of its pipeline' if stage == SEARCH else 'gatehouse tuning resume'} does",
+        INTERRUPTED: f"Interrupted: its controller is gone, {counted(running, 'trial')} not finished. {GOES_ON}",
+        ENDED: "Its trials have ended. Its controller publishes them now; if it is gone, the next run of its pipeline "
+        "does",
     }
     if (silent := silent_seconds(store.objects, study) or 0.0) > _SILENT:
         message[RUNNING] += f"; its controller gave no sign of life for {silent:.0f} s, {SILENT:.0f} s mean interrupted"
-    if spec.resume_policy == "never":  # Its study is only in the memory of its controller.
-        state = state if state == RUNNING else "interrupted"
-        message[RUNNING] = "Under way: its trials are seen once it has ended (resume_policy: never)"
-        message[INTERRUPTED] = "Interrupted, and nothing of it was kept (resume_policy: never)"
     ended = "stopped" if is_asked_to_stop(store.objects, study) else ""
-    if sum(trial.state == "failed" for trial in trials) > spec.max_failed_trial_count:
+    if sum(trial.state == "failed" for trial in trials) > about["max_failed_trial_count"]:
         ended = "max_failed_trial_count"
     if ended and state != RUNNING:
         message[state] = f"Not published: {ending(ended)}"
@@ -281,6 +195,6 @@ def under_way(store: ArtifactStore, study: str, about: Mapping[str, Any]) -> Exp
     if state == INTERRUPTED:  # A trial that the journal holds as running has ended with the controller.
         gone = {"state": INTERRUPTED, "reason": "its controller is gone"}
         bodies = [body | gone if body["state"] == RUNNING else body for body in bodies]
-    view = ExperimentView(about["name"], spec.described(int(about["steps"])) | {"ended": ended}, bodies, message[state])
+    view = ExperimentView(about["name"], about["experiment"] | {"ended": ended}, bodies, message[state])
     failed = {trial.number: trial.message for trial in trials if trial.message}
-    return Experiment(about["name"], study, None, state, view, *_times(store, study), failed, stage)
+    return Experiment(about["name"], study, None, state, view, *_times(store, study), failed)

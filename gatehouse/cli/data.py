@@ -290,10 +290,7 @@ def deprecate(
     by: ByOption = "",
     store: StoreOption = "",
 ) -> None:
-    """Mark an artifact as deprecated: readers are warned, with the reason and the successor.
-
-    GATEHOUSE_DEPRECATED=fail makes reading it an error, allow silences the warning.
-    """
+    """Mark an artifact as deprecated: readers are warned, with the reason and the successor."""
     opened = open_store(store)
     artifact = find(opened, reference)
     marker = deprecation.deprecate(opened.objects, artifact, reason, find(opened, successor) if successor else "", by)
@@ -307,21 +304,16 @@ def gc(
     deprecated: Annotated[
         bool, typer.Option("--deprecated", help="Also deprecated artifacts that nothing needs any more.")
     ] = False,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="With --deprecated: also those that memos and run records name.")
-    ] = False,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Collect garbage: show what nothing needs, and with --delete remove what of it is older than --days.
 
-    Whatever a manifest, a memo, a run record, the ledger or lineage needs, stays. What a run uses is young, so the
-    command may run beside runs that take less than --days. While a manifest is broken no data is deleted, as it may
-    need any; exit code 1 says so.
+    Whatever a manifest, the ledger or lineage needs, stays. What a run uses is young, so the command may run beside
+    runs that take less than --days. While a manifest is broken no data is deleted, as it may need any; exit code 1 says
+    so.
     """
-    if forget and not deprecated:
-        raise ConfigurationError("--forget: expected together with --deprecated, found without it.")
-    items = collect(open_store(store), days=days, deprecated=deprecated, forget=forget, dry_run=not delete)
+    items = collect(open_store(store), days=days, deprecated=deprecated, dry_run=not delete)
     view = [
         {"what": item.kind, "bytes": item.bytes, "state": item.state, "days": int(item.age / DAY)}
         | {"why": item.why, "key": item.key}

@@ -39,7 +39,7 @@ _COMMANDS = {
     "serve": ("serve:app", "Serve the registry over HTTP, for programs and for people."),
     "status": ("pipelines:status", "How pipelines and stages do, or one run."),
     "submit": ("kfp:submit", "Run a pipeline on Kubeflow Pipelines."),
-    "tuning": ("tuning:app", "Experiments: list, show, resume, stop."),
+    "tuning": ("tuning:app", "Experiments: list, show, stop."),
     "why": ("pipelines:why", "What a stage's result depends on, and why it ran again."),
 }
 """Module and name of each command, and its help; only the module of the command that is called is imported."""

@@ -11,8 +11,8 @@ from gatehouse.api import pipelines
 from gatehouse.cli.output import JsonOption, StoreOption, print_json, show, written
 from gatehouse.operations.metrics import NOT_MEASURED, Totals, exposition
 from gatehouse.project.place import open_store
-from gatehouse.registry.explanation import leaves
 from gatehouse.reports.format import percent
+from gatehouse.store.records import flat
 
 _NEWEST = 10
 
@@ -98,7 +98,7 @@ def why(
     ended = pipelines.ENDINGS[ends[-1].event]
     if not second:
         body = {name: ends[0].body[name] for name in ("key", "code", "outside", "request")}
-        request = {name: pipelines.text_of(value) for name, value in leaves(body["request"])}
+        request = {name: pipelines.text_of(value) for name, value in flat(body["request"]).items()}
         view = {f"{stage} in {first}": ended} | body | {"request": request}
         show({"event": ends[0].event} | body, as_json, view=view)
         return

@@ -1,6 +1,5 @@
 """`gatehouse tuning`: experiments that search hyperparameters, published and under way."""
 
-import logging
 import time
 from collections.abc import Iterator
 from typing import Annotated
@@ -11,9 +10,7 @@ from gatehouse.api import tuning
 from gatehouse.api.tuning import RUNNING
 from gatehouse.cli.output import JsonOption, StoreOption, show
 from gatehouse.project.place import open_store
-from gatehouse.reports.contents import rendered
 from gatehouse.runtime.plural import counted
-from gatehouse.store.reference import Reference
 from gatehouse.tuning.journal import studies
 from gatehouse.tuning.report import Body, ExperimentView, text_of
 from gatehouse.tuning.trial import beside, words
@@ -112,33 +109,6 @@ def events(shown: ExperimentView, seen: dict[int, str]) -> Iterator[str]:
 @app.command()
 def stop(name: ExperimentArgument, store: StoreOption = "") -> None:
     """Ask the controller of an experiment to end: it stops running jobs, and publishes the trials so far."""
-    experiment, first, again = tuning.stop(open_store(store), name)
+    experiment, first = tuning.stop(open_store(store), name)
     typer.echo(f"{experiment.short} is asked to end{'' if first else ' already'}; its jobs keep their checkpoints.")
-    if experiment.stage == tuning.SEARCH:
-        typer.echo(tuning.GOES_ON)
-    elif again:
-        typer.echo(f"It goes on with: gatehouse tuning resume {experiment.short}")
-    else:
-        typer.echo("The next run of the training pipeline begins it anew (resume_policy: never).")
-
-
-@app.command()
-def resume(
-    name: ExperimentArgument,
-    max_trial_count: Annotated[
-        int | None, typer.Option(min=1, help="How many trials it may have made at its end; default: as before.")
-    ] = None,
-    store: StoreOption = "",
-) -> None:
-    """Go on with an experiment that was interrupted or stopped, or that may use more than before; on this machine."""
-    opened, log = open_store(store), logging.getLogger("gatehouse.tuning")
-    log.addHandler(handler := logging.StreamHandler())
-    log.setLevel(logging.INFO)
-    try:
-        experiment, summary = tuning.resume(opened, name, max_trial_count)
-    finally:
-        log.removeHandler(handler)
-    typer.echo(summary)
-    typer.echo(f"experiment {Reference.parse(experiment).short}")
-    typer.echo(f"report {rendered(opened, experiment)}")
-    typer.echo("The next run of the training pipeline uses this result if its project has the same counts.")
+    typer.echo(tuning.GOES_ON)

@@ -48,16 +48,6 @@ class Toleration(Spec):
     effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class Topology(Spec):
-    """Placement of the pods of one job relative to each other."""
-
-    place: Literal["pack", "spread"] = Field(
-        description="Place the pods together in one domain (`pack`), or over as many as there are (`spread`)."
-    )
-    key: str = Field("topology.kubernetes.io/zone", description="Node label whose values are the domains.")
-    required: bool = Field(False, description="Do not run if the pods cannot be placed like this.")
-
-
 class FromSecret(Spec):
     """An environment variable whose value is in a secret or a config map."""
 
@@ -153,13 +143,7 @@ class ClusterLaunch(_Launch):
 class RunPolicy(Spec):
     """How the Training Operator handles a job as a whole."""
 
-    clean_pods: Literal["Running", "All", "None"] = Field(
-        "Running", description="Which pods are deleted when the job ends."
-    )
     backoff_limit: int = Field(3, ge=0, description="How often a pod may start again before the job has failed.")
-    keep_seconds: int = Field(
-        3600, ge=0, description="Time after its end until the operator removes a job that its launcher did not remove."
-    )
 
 
 class PyTorchJobLaunch(ClusterLaunch):
@@ -167,10 +151,6 @@ class PyTorchJobLaunch(ClusterLaunch):
 
     kind: Literal["pytorchjob"]
     run_policy: RunPolicy = operational(RunPolicy())
-    restart: Literal["ExitCode", "OnFailure", "Never"] = operational(
-        "ExitCode", description="ExitCode: a pod starts again where it ends with 128 or more, as after a SIGTERM."
-    )
-    topology: Topology | None = operational(None)
     priority: str = operational("", description="Kubernetes' priority class.")
     gang: Literal["", "volcano", "coscheduling"] = operational("", description="All pods are placed at once, or none.")
 
@@ -181,7 +161,7 @@ class PyTorchJobLaunch(ClusterLaunch):
 
 
 class TrainJobLaunch(ClusterLaunch):
-    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang, topology and priority class."""
+    """A TrainJob of Kubeflow Trainer v2. Its runtime decides restarts, gang and priority class."""
 
     kind: Literal["trainjob"] = "trainjob"
     runtime: str = operational("torch-distributed", pattern=_NAME, description="Name of the training runtime.")

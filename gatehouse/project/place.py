@@ -104,17 +104,6 @@ def find(store: ArtifactStore, text: str) -> Reference:
     return matches[0]
 
 
-def prices_of(folder: Path) -> str | None:
-    """The price table of the project in a folder, as JSON; None if it has none."""
-    from gatehouse.configuration.yaml_lines import read_yaml
-    from gatehouse.tracking.provenance import Prices
-
-    path = folder / PROJECT_FILE
-    body = read_yaml(path.read_text(), str(path)) if path.is_file() else None
-    prices = body.get("prices") if isinstance(body, dict) else None
-    return Prices.model_validate(prices).model_dump_json() if prices else None
-
-
 def in_folder(folder: Path, address: str) -> str:
     """An address unchanged, or a path relative to a folder."""
     return address if "://" in address else str(folder / address)

@@ -14,7 +14,7 @@ from gatehouse.metrics.judging import objective_of
 from gatehouse.registry.ledger import Record
 from gatehouse.registry.naming import named
 from gatehouse.reports.advice import advised
-from gatehouse.store.records import changes, read_record
+from gatehouse.store.records import changes, flat, read_record
 from gatehouse.store.reference import Reference
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
@@ -41,7 +41,7 @@ def seven_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The model's answers to the seven questions. Raises if a manifest of its lineage is missing or altered."""
     if store.manifest(model).details.get("external"):
         return _stated_answers(store, model)
-    origin, settings = provenance_of(store, model), dict(leaves(settings_of(store, model)))
+    origin, settings = provenance_of(store, model), flat(settings_of(store, model))
     environment: dict[str, Any] = training_of(store, model).get("environment") or {}
 
     data: list[tuple[str, str]] = []
@@ -95,7 +95,7 @@ def _stated_answers(store: ArtifactStore, model: str) -> tuple[Answer, ...]:
     """The answers of a model that something else trained: what a person said of it last, and what KFP knows."""
     origin, newest = provenance_of(store, model), training_of(store, model)
     texts, place, settings = (newest.get(name) or {} for name in ("statements", "place", "settings"))
-    settings = dict(leaves(settings))
+    settings = flat(settings)
     pickles = ", ".join(store.manifest(model).details["pickles"])
     allowed = {"pickles": f"{pickles}, which may run code when loaded, because: {texts.get('pickle_reason')}"}
     who = {"by": origin.get("by"), "run": origin.get("run"), "pod": place.get("pod"), "why": texts.get("reason")}
@@ -149,15 +149,6 @@ def settings_of(store: ArtifactStore, model: str) -> Mapping[str, Any]:
     configuration = store.manifest(model).configuration
     settings = training_of(store, model).get("settings") or configuration
     return {**settings, **{name: configuration[name] for name in ("calibration",) if name in configuration}}
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of every leaf in nested settings."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from leaves(inner, f"{path}.{name}" if path else str(name))
-    else:
-        yield path, value
 
 
 class Number(StageModel):

@@ -1,7 +1,7 @@
 """Garbage collection by age: deletes what no manifest and no record reaches, once it is old.
 
 `gatehouse.store.age` says the rule that writers and readers keep, and why it is safe. Everything is read from the
-store: manifests, the ledger, memos, run records, deprecations and erasures.
+store: manifests, ledgers, deprecations and erasures.
 """
 
 import time
@@ -21,8 +21,7 @@ from gatehouse.store.records import read_records, remove_record
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import WORKSPACE, ArtifactStore
 
-_NAMING = ("registry", "memo", "runs")
-"""Folders of records that name artifacts; with `forget`, only the first of them counts: the ledger."""
+_LEDGERS = "registry"
 _QUARANTINED_DAYS = 30.0
 _BROKEN = "a broken manifest may need it"
 
@@ -43,9 +42,7 @@ class Item:
     state: str
 
 
-def collect(
-    store: ArtifactStore, *, days: float = DAYS, deprecated: bool = False, forget: bool = False, dry_run: bool = False
-) -> list[Item]:
+def collect(store: ArtifactStore, *, days: float = DAYS, deprecated: bool = False, dry_run: bool = False) -> list[Item]:
     """Delete what nothing reaches and is older than `days`; with `dry_run`, only list it.
 
     While a manifest is missing or cannot be read, it may need anything, so no artifact and no blob is deleted. A dry
@@ -55,8 +52,7 @@ def collect(
         store: The store.
         days: Age in days, by the store's clock, from which an object may go; 0 only if nothing else uses the store.
         deprecated: Whether to delete deprecated artifacts too. One stays while an artifact in use was made from it, or
-            a record names it.
-        forget: Whether memos and run records do not keep a deprecated artifact. A memo without its artifact is a miss.
+            a ledger names it. Memos and run records do not keep it: a memo without its artifact is a miss.
         dry_run: Whether to change nothing.
 
     Raises:
@@ -91,7 +87,7 @@ def collect(
     if deprecated:
         markers = _existing(store, map(marker_of, present))
         manifests = _existing(store, (f"{reference}/manifest.json" for reference in present))
-        holders = dict(_named(store, _NAMING[:1] if forget else _NAMING))
+        holders = dict(_named_by_ledgers(store))
         order = TopologicalSorter({reference: staying.intersection(inputs[reference]) for reference in staying})
         for reference in reversed(tuple(order.static_order())):  # Each artifact comes before those it was made from.
             key, marker = f"{reference}/manifest.json", markers.get(marker_of(reference))
@@ -147,8 +143,8 @@ def _existing(store: ArtifactStore, keys: Iterable[str]) -> dict[str, Stat]:
     return {key: stat for key, stat in store.objects.stats(list(keys)).items() if stat is not None}
 
 
-def _named(store: ArtifactStore, folders: Iterable[str]) -> Iterator[tuple[Reference, str]]:
-    """The artifacts that records in these folders name, each with the record in words."""
-    keys = [key for folder in folders for key in store.objects.list(folder) if key.endswith(".json")]
+def _named_by_ledgers(store: ArtifactStore) -> Iterator[tuple[Reference, str]]:
+    """The artifacts that ledgers name, each with the record in words."""
+    keys = [key for key in store.objects.list(_LEDGERS) if key.endswith(".json")]
     for key, body in read_records(store.objects, keys).items():
         yield from ((reference, f"{key} names it") for reference in references_in(body))

@@ -1,15 +1,13 @@
 """Deprecation: a marker beside a manifest that says why an artifact should not be used, and what to use instead.
 
-The marker is no part of the artifact's identity. The environment variable `GATEHOUSE_DEPRECATED` says what happens when
-a deprecated artifact is read: `warn` (the default), `fail`, or `allow` (nothing).
+The marker is no part of the artifact's identity. Whoever reads a deprecated artifact is warned.
 """
 
 import logging
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gatehouse.errors import ConfigurationError, DeprecatedArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.store.age import touch
 from gatehouse.store.manifest import read_manifest
 from gatehouse.store.objects.base import ObjectStore
@@ -17,9 +15,6 @@ from gatehouse.store.records import author, create_record, read_record
 from gatehouse.store.reference import Reference
 
 logger = logging.getLogger(__name__)
-
-POLICY = "GATEHOUSE_DEPRECATED"
-_POLICIES = ("warn", "fail", "allow")
 
 
 @dataclass(frozen=True)
@@ -77,24 +72,15 @@ def deprecate(
     return deprecation
 
 
-def require_in_use(objects: ObjectStore, reference: Reference) -> str:
-    """Apply `GATEHOUSE_DEPRECATED` to an artifact that is about to be read; a deprecated one is touched.
+def warn_if_deprecated(objects: ObjectStore, reference: Reference) -> str:
+    """The warning about an artifact that is about to be read, which is logged; empty if it is not deprecated.
 
-    Returns the warning, or an empty text. Raises DeprecatedArtifactError under the policy `fail`; ConfigurationError if
-    the policy is not warn, fail or allow.
+    A deprecated artifact is touched, so that the collector leaves it to its reader.
     """
-    policy = os.environ.get(POLICY, "") or "warn"
-    if policy not in _POLICIES:
-        raise ConfigurationError(f"{POLICY}: expected one of {', '.join(_POLICIES)}, found {policy!r}.")
-    deprecation = deprecation_of(objects, reference)
-    if deprecation is None:
+    if (deprecation := deprecation_of(objects, reference)) is None:
         return ""
-    warning = deprecation.explain(reference)
-    if policy == "fail":
-        raise DeprecatedArtifactError(f"{warning} Set {POLICY}=warn to read it nevertheless.")
     with suppress(StoreError):  # A user with read-only access cannot touch it.
         touch(objects, [f"{reference}/manifest.json"])
-    if policy == "allow":
-        return ""
+    warning = deprecation.explain(reference)
     logger.warning("%s", warning)
     return warning

@@ -50,6 +50,19 @@ def remove_record(objects: ObjectStore, key: str) -> None:
         objects.delete(key, stat.generation)
 
 
+def flat(values: Mapping[str, Any], head: str = "") -> dict[str, Any]:
+    """The values of nested mappings, by dotted name.
+
+    Example:
+        >>> flat({"optimizer": {"learning_rate": 0.1}, "seed": 3})
+        {'optimizer.learning_rate': 0.1, 'seed': 3}
+    """
+    dotted: dict[str, Any] = {}
+    for name, value in values.items():
+        dotted |= flat(value, f"{head}{name}.") if isinstance(value, Mapping) else {f"{head}{name}": value}
+    return dotted
+
+
 def changes(first: Any, second: Any, *, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """Path and both values of every difference between two JSON objects; None for a missing value."""
     if isinstance(first, dict) and isinstance(second, dict):

@@ -13,7 +13,7 @@ from typing import Any
 
 from gatehouse.errors import CorruptArtifactError, GatehouseError, MissingArtifactError, StoreError
 from gatehouse.store.canonical import sha256_bytes, sha256_of
-from gatehouse.store.deprecation import require_in_use
+from gatehouse.store.deprecation import warn_if_deprecated
 from gatehouse.store.erasure import erased_marker, erasure_of, require_kept
 from gatehouse.store.manifest import Column, FileEntry, Manifest, Shard, read_manifest
 from gatehouse.store.objects.base import ObjectStore, side_by_side
@@ -32,8 +32,7 @@ class ArtifactStore:
     """Artifacts by reference. Bytes are stored once under their own digest, and so are manifests.
 
     Methods that read an artifact raise MissingArtifactError if the store does not hold it, CorruptArtifactError if
-    bytes are missing or altered, and, except for `manifest`, ErasedArtifactError if it was erased and
-    DeprecatedArtifactError if the environment forbids deprecated artifacts.
+    bytes are missing or altered, and, except for `manifest`, ErasedArtifactError if it was erased.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
@@ -161,12 +160,12 @@ class ArtifactStore:
     def require_readable(self, reference: Reference | str) -> str:
         """Check that an artifact may be read; returns the warning if it is deprecated, else an empty text.
 
-        `manifest` does not check this. Raises ErasedArtifactError if it was erased, and what `require_in_use` raises.
+        `manifest` does not check this. Raises ErasedArtifactError if it was erased.
         """
         reference = Reference.parse(reference)
         if reference not in self._warnings:
             require_kept(self.objects, reference)
-            self._warnings[reference] = require_in_use(self.objects, reference)
+            self._warnings[reference] = warn_if_deprecated(self.objects, reference)
         return self._warnings[reference]
 
     def path(self, reference: Reference | str, file: str) -> Path:

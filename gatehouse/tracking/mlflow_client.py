@@ -237,14 +237,6 @@ def metric_name(name: str) -> str:
     return allowed if plain else "_" + re.sub(r"[/.]", "_", allowed)[: _LONGEST_NAME - 1]
 
 
-def flat(configuration: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested configuration as dotted names."""
-    dotted: dict[str, Any] = {}
-    for name, value in configuration.items():
-        dotted |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return dotted
-
-
 def is_number(value: Any) -> bool:
     """Whether MLflow keeps a value as a metric; a boolean is no number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

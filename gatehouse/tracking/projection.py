@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gatehouse.store.records import create_record, read_record, read_records, remove_record
+from gatehouse.store.records import create_record, flat, read_record, read_records, remove_record
 from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.run import RUN_ID, Event, end_of, events
 from gatehouse.store.store import ArtifactStore
@@ -35,7 +35,6 @@ from gatehouse.tracking.mlflow_client import (
     every,
     find_anywhere,
     find_run,
-    flat,
     is_number,
     log,
     metric_name,

@@ -28,14 +28,8 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 
 def lineage_of(store: ArtifactStore, reference: Reference | str) -> tuple[str, ...]:
     """Identities of all artifacts that `reference` was derived from, directly or not, sorted; without `reference`."""
-    first = Reference.parse(reference)
-    lineage: set[Reference] = {first}
-    pending = [first]
-    while pending:
-        parents = {Reference.parse(parent) for parent in store.manifest(pending.pop()).derived_from.values()}
-        pending.extend(parents - lineage)
-        lineage |= parents
-    return tuple(str(ancestor) for ancestor in sorted(lineage - {first}))
+    _, *ancestors = (manifest.reference for manifest in store.lineage(reference))
+    return tuple(map(str, sorted(ancestors)))
 
 
 def lineage_tags(lineage: tuple[str, ...]) -> dict[str, str]:

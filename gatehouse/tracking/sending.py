@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from gatehouse.runtime.redaction import error_text
 from gatehouse.store.atomic_file import write_json
+from gatehouse.store.records import flat
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.machine import PREFIX, SAMPLING, Machine, in_background, note_gpus
@@ -38,7 +39,6 @@ from gatehouse.tracking.mlflow_client import (
     Tracking,
     create_run,
     find_run,
-    flat,
     log,
     metric_name,
     pipeline_run,

@@ -259,7 +259,7 @@ class Controller:
         best = best_trial(front, study.spec)
         if ending == "max_failed_trial_count" or best is None:
             failed = ExperimentStoppedError if ending == "stopped" else ExperimentFailedError
-            raise failed(failure(trials, study.spec, ending, study.name))
+            raise failed(failure(trials, study.spec, ending))
         open_ended = ending in LAST_TRIALS_END or ending == "stopped"  # Otherwise the next run would stop them at once.
         provisional = tuple(trial for trial in trials if trial.provisional and open_ended)
         numbers = tuple(trial.number for trial in front)
@@ -287,8 +287,8 @@ def best_trial(front: Sequence[Trial], spec: ExperimentSpec) -> Trial | None:
     return min(losses, key=lambda pair: pair[0] if len(signs) == 1 else [distance(pair[0])], default=(None, None))[1]
 
 
-def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: str) -> str:
-    """The message for an experiment, with the key of its study, that ended without a best trial."""
+def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending) -> str:
+    """The message for an experiment that ended without a best trial."""
     states = Counter(trial.state for trial in trials)
     failed = [trial for trial in trials if trial.state == "failed"]
     if ending == "max_failed_trial_count":
@@ -307,8 +307,7 @@ def failure(trials: Sequence[Trial], spec: ExperimentSpec, ending: Ending, key: 
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         message = f"None of {len(trials)} trials succeeded ({counts or 'none was begun'})."
         if ending == "stopped":
-            more = spec.max_trial_count + 1
-            message += f" Go on with: gatehouse tuning resume {key} --max-trial-count {more} or more."
+            message += " The next run of its pipeline goes on with it."
         elif ending in ("minutes", "cost", "steps"):
             message += f" tuning.budget.{ending} ({getattr(spec.budget, ending):g}) was used up."
     message += "".join(f"\n  - trial {trial.number}: {trial.message or trial.reason}" for trial in failed)

@@ -1,29 +1,25 @@
-"""The state of an experiment in create-only objects of the artifact store: its journal, and its controller's lease.
+"""The state of an experiment in create-only objects of the artifact store: its journal, and its controller's turn.
 
 `tuning/<study>/journal/<n>.json` holds lines of Optuna's journal that were written together.
 `tuning/<study>/about.json` describes the experiment, `tuning/<study>/stop.json` asks its controller to end, and
-`tuning/<study>/controller.json` is the lease of its controller.
+`tuning/<study>/controller.json` is the turn of its controller.
 """
 
 import json
-import os
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from optuna.storages.journal import BaseJournalBackend
 
 from gatehouse.errors import GatehouseError
-from gatehouse.runtime.process import start_time
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record, read_records, remove_record
-from gatehouse.store.turns import RenewedRecord
+from gatehouse.store.turns import Turn, is_gone
 
 FOLDER = "tuning"
 SILENT = 60.0
 """Seconds without a beat after which a reader considers a controller dead."""
-_LOOK_SECONDS = 0.5
 
 
 class SecondControllerError(GatehouseError):
@@ -63,10 +59,10 @@ class StoreJournal(BaseJournalBackend):
 
 
 def remember(objects: ObjectStore, study: str, about: dict[str, Any], run: str = "") -> None:
-    """Describe an experiment for commands that list or resume it, replacing an earlier description.
+    """Describe an experiment for those who list it, replacing an earlier description.
 
     An earlier stop request is withdrawn, unless the same pipeline run starts again, as KFP does after an eviction. Only
-    the controller with the lease may call this.
+    the controller whose turn it is may call this.
     """
     key = f"{FOLDER}/{study}/about.json"
     earlier = read_record(objects, key)
@@ -89,47 +85,30 @@ def is_asked_to_stop(objects: ObjectStore, study: str) -> bool:
 
 
 def studies(objects: ObjectStore) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The experiments of a store: the key of each, and its description from `remember`."""
+    """The experiments of a store: the key of each, and its description from `remember`.
+
+    Those of earlier releases, with which nothing goes on, are described in another form, and left out.
+    """
     for study in objects.folders(FOLDER):
-        if (about := read_record(objects, f"{FOLDER}/{study}/about.json")) is not None:
+        if "experiment" in (about := read_record(objects, f"{FOLDER}/{study}/about.json") or {}):
             yield study, about
 
 
-class ControllerLease(RenewedRecord):
-    """The heartbeat of the only controller of an experiment, for a `with` statement.
+def controller_turn(objects: ObjectStore, study: str, beat: float = 5.0) -> Turn:
+    """The turn of the only controller of an experiment: a second one is refused while the first lives.
 
     Optuna's own heartbeat needs a database, and fails the trials of a dead process; here the next controller continues
-    them. A controller that finds a lease watches it for three beats. If it is renewed, its holder is running, and the
-    new controller is refused. If not, the holder was killed. So clocks do not matter. A holder on this machine whose
-    process has ended is not watched. One that was only suspended ends when it next writes to the journal.
+    them. A controller that was only suspended ends when it next writes to the journal.
     """
+    key = f"{FOLDER}/{study}/controller.json"
 
-    def __init__(self, objects: ObjectStore, study: str, beat: float = 5.0) -> None:
-        super().__init__(
-            objects, f"{FOLDER}/{study}/controller.json", {"host": socket.gethostname(), "process": os.getpid()}, beat
+    def refusal(holder: Mapping[str, Any]) -> GatehouseError:
+        return SecondControllerError(
+            f"{key}: the experiment has a controller, process {holder.get('process')} on {holder.get('host')}, started "
+            f"by {holder.get('by')} at {holder.get('at')}. Wait until it ends, or stop it with `gatehouse tuning stop`."
         )
 
-    def _take(self) -> None:
-        while not create_record(self._objects, self._key, self._own):
-            before, body = self._objects.stat(self._key), read_record(self._objects, self._key)
-            if before is None or body is None:
-                continue
-            until = time.monotonic() + (0 if _is_gone(body) else 3 * self._beat)
-            while time.monotonic() < until:
-                time.sleep(min(self._beat / 5, _LOOK_SECONDS))
-                now = self._objects.stat(self._key)
-                if now is not None and (now.generation, now.modified) != (before.generation, before.modified):
-                    raise SecondControllerError(
-                        f"{self._key}: the experiment has a controller, process {body.get('process')} on "
-                        f"{body.get('host')}, started by {body.get('by')} at {body.get('at')}. Wait until it ends, or "
-                        "stop it with `gatehouse tuning stop`."
-                    )
-            self._objects.delete(self._key, before.generation)
-
-
-def _is_gone(holder: dict[str, str | int]) -> bool:
-    """Whether the holder was a process on this machine that has ended."""
-    return holder.get("host") == socket.gethostname() and start_time(int(holder.get("process", 0))) is None
+    return Turn(objects, f"experiment {study}", beat, key=key, refusal=refusal)
 
 
 def silent_seconds(objects: ObjectStore, study: str) -> float | None:
@@ -139,6 +118,6 @@ def silent_seconds(objects: ObjectStore, study: str) -> float | None:
     """
     key = f"{FOLDER}/{study}/controller.json"
     beat, body = objects.stat(key), read_record(objects, key)
-    if beat is None or body is None or _is_gone(body) or time.time() - beat.modified >= SILENT:
+    if beat is None or body is None or is_gone(body) or time.time() - beat.modified >= SILENT:
         return None
     return time.time() - beat.modified

@@ -137,8 +137,8 @@ def _of_experiment(experiment: Mapping[str, Any], left_out: dict[str, str]) -> d
         )
     if stopping:
         left_out[f"earlyStopping.algorithmName {stopping}"] = "expected medianstop"
-    if policy not in (None, "Never", "FromVolume"):
-        left_out[f"resumePolicy {policy}"] = "a search goes on from its journal in the store, without a service"
+    if policy not in (None, "FromVolume"):
+        left_out[f"resumePolicy {policy}"] = "a search always goes on from its journal in the store"
     if experiment.get("maxTrialCount") is None:
         left_out["maxTrialCount"] = "without it Katib has no end; here it is 8"
     converted = {
@@ -147,7 +147,6 @@ def _of_experiment(experiment: Mapping[str, Any], left_out: dict[str, str]) -> d
         "max_trial_count": experiment.get("maxTrialCount"),
         "parallel_trial_count": experiment.get("parallelTrialCount", 3),  # Katib's own default.
         "max_failed_trial_count": experiment.get("maxFailedTrialCount"),
-        "resume_policy": "never" if policy == "Never" else None,
         "parameters": [_of_feasible_space(body, left_out) for body in _mappings(experiment, "parameters")],
     }
     return {name: value for name, value in converted.items() if value is not None}

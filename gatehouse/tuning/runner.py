@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self
 
 from gatehouse.errors import (
     CorruptArtifactError,
-    DeprecatedArtifactError,
     ErasedArtifactError,
     LauncherError,
     MissingArtifactError,
@@ -26,7 +25,7 @@ TEMPORARY = (EvictedError, ClusterError)
 """Errors of a trial after which it is begun again at once."""
 _OUTSIDE = (
     *(LauncherError, OutOfMemoryError, RuntimeError, OSError, MemoryError, StoppedError),
-    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError, DeprecatedArtifactError),
+    *(MissingArtifactError, CorruptArtifactError, ErasedArtifactError),
 )
 """Errors that may come from limits, machines, clusters or people: they are outside of the experiment and its key."""
 

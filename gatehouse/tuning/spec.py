@@ -351,7 +351,7 @@ def _objectives(value: Any) -> Any:
     return [{"metric": entry} if isinstance(entry, str) else entry for entry in objectives]
 
 
-_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget", "resume_policy")
+_HOW_LONG = ("max_trial_count", "parallel_trial_count", "max_failed_trial_count", "budget")
 """Fields that do not identify an experiment: with higher values, the same experiment continues."""
 
 
@@ -374,9 +374,6 @@ class ExperimentSpec(Spec):
     parallel_trial_count: int = Field(1, ge=1, le=1000, description="How many of them run at once.")
     max_failed_trial_count: int = Field(
         3, ge=0, description="More failed trials than this end the experiment as failed."
-    )
-    resume_policy: Literal["from_volume", "never"] = operational(
-        "from_volume", description="Whether an experiment that was killed is resumed, or starts again."
     )
     steps_per_trial: int = Field(
         0, ge=0, le=10_000, description="Steps of a trial, after each of which it may be stopped; 0 for its epochs."

@@ -184,8 +184,7 @@ def _experiment(
 
     began, spec = time.time(), request.spec
     attempt = Attempt(store, f"{stage.name}:trials")
-    body = request.model_dump(mode="json")
-    about = {"stage": stage.name, "name": name, "request": body, "steps": steps, "seed": request.seed}
+    about = {"name": name, "experiment": spec.described(steps), "max_failed_trial_count": spec.max_failed_trial_count}
     stopped = functools.partial(is_asked_to_stop, store.objects, key)
 
     def notify(number: int, line: str) -> None:

@@ -3,7 +3,6 @@
 import gc
 import logging
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -13,10 +12,10 @@ import optuna
 from optuna.storages import JournalStorage
 from optuna.trial import TrialState
 
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning.journal import ControllerLease, StoreJournal, silent_seconds
+from gatehouse.tuning.journal import StoreJournal, controller_turn, silent_seconds
 from gatehouse.tuning.population import Population
 from gatehouse.tuning.samplers import internal, pruner_of, sampler_of, step_of, suggested
 from gatehouse.tuning.spec import ExperimentSpec, PopulationAlgorithm
@@ -24,10 +23,7 @@ from gatehouse.tuning.trial import Trial
 
 logger = logging.getLogger(__name__)
 
-STORAGE = "GATEHOUSE_TUNING_STORAGE"
-"""Environment variable with the URL of a database for studies; empty for the artifact store."""
-
-_TRIAL, _QUEUED = "gatehouse:trial", "gatehouse:queued"
+_TRIAL = "gatehouse:trial"
 _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 
 
@@ -35,8 +31,7 @@ _STATES = {"succeeded": TrialState.COMPLETE, "early_stopped": TrialState.PRUNED}
 class ExperimentStudy:
     """The study of an experiment, which is continued if its storage holds part of it.
 
-    Every change is stored when `flush` returns. A trial that the storage has begun without a suggestion, because its
-    controller was killed, does not count until `ask` takes it.
+    Every change is stored when `flush` returns: a suggestion, or an end, as a whole or not at all.
 
     Attributes:
         name: Name of the study; hyperband divides trials into brackets by it.
@@ -62,17 +57,9 @@ class ExperimentStudy:
             # A later generation follows from how such a member ended. Their models come from the memo of training.
             optuna.delete_study(study_name=self.name, storage=self.storage)
             self.optuna, self.trials = self._opened(), []
-        if _QUEUED not in self.optuna.user_attrs:
-            queued = list(filter(None, (internal(self.spec, chosen) for chosen in self.warm)))
-            for chosen in queued[len(self.optuna.get_trials(deepcopy=False)) :]:
+        if not self.optuna.get_trials(deepcopy=False):
+            for chosen in filter(None, (internal(self.spec, chosen) for chosen in self.warm)):
                 self.optuna.enqueue_trial(chosen)
-            self.optuna.set_user_attr(_QUEUED, True)
-        for frozen in self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            # In a database a trial's record and its end are two commits, and a kill may come between them.
-            if frozen.number < len(self.trials) and self.trials[frozen.number].ended:
-                self._tell(self.trials[frozen.number])
-        begun = self.optuna.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        self._begun = {frozen.number for frozen in begun}
         self.elapsed = max((trial.elapsed for trial in self.trials), default=0.0)
         self.flush()
 
@@ -128,8 +115,7 @@ class ExperimentStudy:
         beside = tuple(trial.number for trial in self.trials if not trial.ended or trial.provisional)
         number = len(self.trials)
         self.optuna.sampler = sampler_of(self.spec, self.seed, number)
-        # The storage has begun it, with no suggestion or part of one, where an earlier controller was killed here.
-        optuna_trial = self._optuna_trial(number) if number in self._begun else self.optuna.ask()
+        optuna_trial = self.optuna.ask()
         chosen = suggested(self.spec, optuna_trial)
         parent = getattr(self.optuna.sampler, "parent", None)
         self.trials.append(Trial(number, "running", chosen, beside=beside, parent=parent))
@@ -178,19 +164,15 @@ class ExperimentStudy:
             self.trials[trial.number] = trial
         else:
             self._record(trial, optuna_trial)
-            self._tell(trial)
+            self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
+            values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
+            self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))
         self.flush()
         return trial
 
-    def _tell(self, trial: Trial) -> None:
-        succeeded = trial.state == "succeeded"
-        self.optuna.sampler = sampler_of(self.spec, self.seed, trial.number)
-        values = [trial.values[objective.metric] for objective in self.spec.objective] if succeeded else None
-        self.optuna.tell(trial.number, values, state=_STATES.get(trial.state, TrialState.FAIL))
-
 
 def _read(study: optuna.Study) -> list[Trial]:
-    """The trials of a study that have a suggestion; only the last ones may have none."""
+    """The trials of a study that have a suggestion; those that only wait for one come last."""
     return [
         Trial.from_json(frozen.user_attrs[_TRIAL] | {"intermediate": sorted(frozen.intermediate_values.items())})
         for frozen in study.get_trials(deepcopy=False)
@@ -204,51 +186,28 @@ def opened_study(
 ) -> Iterator[ExperimentStudy]:
     """Open the study of an experiment for its controller, and continue what an earlier controller left.
 
-    With `resume_policy: never` nothing is kept. `warm` are configurations to try first.
-
-    Raises:
-        SecondControllerError: if the experiment has a controller.
-        StoreError: if the database does not answer.
+    `warm` are configurations to try first. Raises SecondControllerError if the experiment has a controller.
     """
-    with ControllerLease(objects, key):
-        if spec.resume_policy == "never":
-            yield ExperimentStudy(spec, seed, steps, key, warm=warm)
-            return
-        storage, flush = _storage(objects, key)
-        try:
-            yield ExperimentStudy(spec, seed, steps, key, storage, flush, warm)
-        except optuna.exceptions.StorageInternalError as error:
-            raise StoreError(f"{STORAGE}: the database of studies failed: {type(error).__name__}") from None
+    with controller_turn(objects, key):
+        journal = StoreJournal(objects, key)
+        yield ExperimentStudy(spec, seed, steps, key, _storage(journal), journal.flush, warm)
 
 
-def _storage(objects: ObjectStore, key: str) -> tuple[optuna.storages.BaseStorage, Callable[[], None]]:
-    """The database that `STORAGE` names, or the journal in the store; and what writes it.
-
-    An error shows no URL, as it may hold a password. Raises StoreError if the database cannot be opened.
-    """
-    if url := os.environ.get(STORAGE, "").strip():
-        try:
-            # A connection that broke during a long training is replaced.
-            return optuna.storages.RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), lambda: None
-        except Exception as error:  # Drivers raise errors of any class.
-            raise StoreError(
-                f"{STORAGE}: expected the URL of a database that can be opened here: {type(error).__name__}"
-            ) from None
+def _storage(journal: StoreJournal) -> JournalStorage:
     enabled = gc.isenabled()
     gc.disable()  # It takes 30 % of the time of reading a long journal.
     try:
-        journal = StoreJournal(objects, key)
-        return JournalStorage(journal), journal.flush
+        return JournalStorage(journal)
     finally:
         if enabled:
             gc.enable()
 
 
 def read_study(objects: ObjectStore, key: str) -> tuple[list[Trial], Literal["running", "interrupted", "ended"]]:
-    """The present trials of an experiment, and its state; without a lease."""
+    """The present trials of an experiment, and its state; for anybody."""
     trials: list[Trial] = []
     with suppress(KeyError):  # There is no such study yet.
-        trials = _read(optuna.load_study(study_name=key, storage=_storage(objects, key)[0]))
+        trials = _read(optuna.load_study(study_name=key, storage=_storage(StoreJournal(objects, key))))
     if silent_seconds(objects, key) is not None:
         return trials, "running"
     return trials, "ended" if all(trial.ended for trial in trials) else "interrupted"

@@ -1,7 +1,6 @@
 """`gatehouse tuning`: experiments that are published, under way and interrupted."""
 
 import json
-import logging
 import os
 import time
 from dataclasses import replace
@@ -18,8 +17,7 @@ from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning import stage
-from gatehouse.tuning.journal import ControllerLease, is_asked_to_stop, remember
+from gatehouse.tuning.journal import controller_turn, is_asked_to_stop, remember
 from gatehouse.tuning.spec import ExperimentSpec
 from gatehouse.tuning.study import opened_study
 from tests.tuning.experiments import about, trials
@@ -30,7 +28,7 @@ SPEC = {
     "max_trial_count": 6,
     "parameters": [{"name": "model.dropout", "type": "double", "min": 0.1, "max": 0.5}],
 }
-GOES_ON = f"The next `gatehouse run` goes on with it, or: gatehouse tuning resume {STUDY[:12]}"
+GOES_ON = "The next run of its pipeline goes on with it."
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +69,17 @@ def begun(
     key: str = STUDY,
     failed: int = 0,
     spec: Any = SPEC,
-    lacking: str = "",
 ) -> None:
     """A study with so many trials that ended and that run, whose controller is gone."""
-    request = {
-        "split": "", "transformation": "", "base": {"model": {"architecture": "tabular_mlp"}},
-        "spec": spec, "model_name": "flights", "seed": 1,
-    }  # fmt: skip
-    request.pop(lacking, None)
-    remember(store.objects, key, {"name": "flights", "request": request, "steps": 4, "seed": 1})
-    with opened_study(store.objects, key, ExperimentSpec.model_validate(spec), 1, 4) as study:
+    sought = ExperimentSpec.model_validate(spec)
+    remember(
+        store.objects,
+        key,
+        {"name": "flights", "experiment": sought.described(4), "max_failed_trial_count": sought.max_failed_trial_count},
+    )
+    with opened_study(store.objects, key, sought, 1, 4) as study:
         for _ in range(failed):
-            study.end(replace(study.ask(), state="failed", reason="OutOfMemory", message="Less memory, please."))
+            study.end(replace(study.ask(), state="failed", reason="OutOfMemory", message="Less memory, pturn."))
         for number in range(ended):
             trial = study.ask()
             study.report(trial.number, 1, 0.7)
@@ -123,7 +120,7 @@ def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: 
     assert "3 trials (2 succeeded, 1 interrupted)" in shown and "trial 1 with log_loss 0.59" in shown
     trials = json.loads(run(store, "show", "flights", "--json").output)["trials"]
     assert [trial["state"] for trial in trials] == ["succeeded", "succeeded", "interrupted"]
-    with ControllerLease(store.objects, STUDY):
+    with controller_turn(store.objects, STUDY):
         assert listed(store)[0]["why"] == "Under way: 1 trial runs"
         os.utime(Path(store.address) / f"tuning/{STUDY}/controller.json", (time.time() - 20,) * 2)
         assert "its controller gave no sign of life for 20 s, 60 s mean interrupted" in listed(store)[0]["why"]
@@ -146,77 +143,19 @@ def test_stop_asks_the_controller_and_only_one_that_runs(store: ArtifactStore) -
     refused = CliRunner().invoke(app, ["stop", "flights", "--store", store.address])
     assert isinstance(refused.exception, GatehouseError)
     assert "found one that is interrupted" in str(refused.exception)
-    with ControllerLease(store.objects, STUDY):
+    with controller_turn(store.objects, STUDY):
         assert "is asked to end;" in run(store, "stop", "flights").output
         assert is_asked_to_stop(store.objects, STUDY)
         assert "already" in run(store, "stop", "flights").output
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[stage.TuneRequest]:
-    """What the stage was asked for, which makes no trial."""
-    result: list[stage.TuneRequest] = []
-
-    def tune(request: stage.TuneRequest, store: ArtifactStore) -> stage.TuneResult:
-        result.append(request)
-        logging.getLogger("gatehouse.tuning.controller").info("trial 3 started: model.dropout 0.2")
-        experiment = str(published(store, study=STUDY))
-        return stage.TuneResult(
-            experiment=experiment, best="{}", summary="trial 3: log_loss 0.5", ended="max_trial_count"
-        )
-
-    monkeypatch.setattr(stage, "tune", tune)
-    monkeypatch.setattr(stage, "study_key", lambda request: STUDY)
-    # The experiment above has no trials that MLflow could show.
-    monkeypatch.setattr("gatehouse.tracking.projection.track_experiment", lambda *_: None)
-    return result
-
-
-def test_resume_asks_the_stage_for_the_same_or_for_more_trials(
-    store: ArtifactStore, requests: list[stage.TuneRequest]
-) -> None:
-    begun(store)
-    first = run(store, "resume", "flights")
-    assert "trial 3 started: model.dropout 0.2" in first.stderr
-    assert "trial 3: log_loss 0.5" in first.stdout
-    run(store, "resume", "flights", "--max-trial-count", "12")
-    assert [item.spec.max_trial_count for item in requests] == [6, 12]
-
-
-@pytest.mark.parametrize(
-    ("key", "arguments", "message"),
-    [
-        (STUDY, (), "has made its 6 trials"),
-        (STUDY, ("--max-trial-count", "8"), "already has 8 trials"),
-        ("other", ("--max-trial-count", "20"), "made by another version of the code"),
-    ],
-)
-def test_what_cannot_go_on_is_said(
-    key: str,
-    arguments: tuple[str, ...],
-    message: str,
-    store: ArtifactStore,
-    requests: list[stage.TuneRequest],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun(store)
-    published(store, study=STUDY)
-    monkeypatch.setattr(stage, "study_key", lambda request: key)
-    result = CliRunner().invoke(app, ["resume", "flights", *arguments, "--store", store.address])
-    assert message in str(result.exception)
-    with ControllerLease(store.objects, STUDY):
-        result = CliRunner().invoke(app, ["resume", STUDY, "--store", store.address])
-    assert "--follow" in str(result.exception)
-    assert requests == []
 
 
 def test_following_prints_a_line_for_each_event_and_ends_with_the_controller(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(store, ended=1, running=1)
-    lease = ControllerLease(store.objects, STUDY)
-    lease.__enter__()
-    monkeypatch.setattr(tuning.time, "sleep", lambda _: lease.__exit__(None, None, None))
+    turn = controller_turn(store.objects, STUDY)
+    turn.__enter__()
+    monkeypatch.setattr(tuning.time, "sleep", lambda _: turn.__exit__(None, None, None))
     lines = run(store, "show", "flights", "--follow").output.splitlines()
     assert [line.split(":")[0] for line in lines[:2]] == ["trial 0", "trial 1 started"]
     assert lines[0].endswith("log_loss 0.6, best so far")

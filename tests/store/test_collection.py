@@ -150,11 +150,7 @@ def test_no_moment_of_a_collection_breaks_what_a_writer_publishes(conditional: b
                 break
 
 
-@pytest.mark.parametrize("policy", ["warn", "allow"])
-def test_a_deprecated_artifact_stays_while_somebody_reads_it(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
-    monkeypatch.setenv("GATEHOUSE_DEPRECATED", policy)
+def test_a_deprecated_artifact_stays_while_somebody_reads_it(store: ArtifactStore) -> None:
     used, unused = (store.publish("datasets", name, {"a": name.encode()}) for name in ("used", "unused"))
     memo.remember(store, "split", "key", {"out": str(used)})
     for reference in (used, unused):
@@ -167,7 +163,7 @@ def test_a_deprecated_artifact_stays_while_somebody_reads_it(
         _make_old(store)
         store = ArtifactStore.open(store.address)
         assert read(store)
-        states = _states(collect(store, deprecated=True, forget=True))
+        states = _states(collect(store, deprecated=True))
         assert states[f"{used}/manifest.json"] == "young" and store.verify(used) == 1
     assert list(store.references()) == [used]
 
@@ -249,15 +245,13 @@ HOLDERS: dict[str, Callable[[ArtifactStore, str], object]] = {
     "configuration": lambda store, split: _derive(store, configuration={"compare_with": [split]}),
     "details": lambda store, split: _derive(store, details={"rejected": [split]}),
     "ledger": lambda store, split: store.record("registry/m/ledger/000001.json", {"record": {"subject": split}}),
-    "memo": lambda store, split: memo.remember(store, "split", "key", {"split": split}),
-    "run": lambda store, split: store.record("runs/r/split.1.finished.json", {"result": {"split": split}}),
+    "a memo, which keeps nothing": lambda store, split: memo.remember(store, "split", "key", {"split": split}),
     "a young child": lambda store, split: os.utime(Path(store.address) / split / "manifest.json"),
 }
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize("forget", [False, True])
-def test_a_deprecated_artifact_that_something_reaches_stays(store: ArtifactStore, holder: str, forget: bool) -> None:
+def test_a_deprecated_artifact_that_something_reaches_stays(store: ArtifactStore, holder: str) -> None:
     data, split = _family(store)
     _make_old(store)
     HOLDERS[holder](store, str(split))
@@ -265,8 +259,7 @@ def test_a_deprecated_artifact_that_something_reaches_stays(store: ArtifactStore
     if holder == "a young child":
         os.utime(Path(store.address) / str(data) / "manifest.json", (0, 0))
         os.utime(Path(store.address) / str(data) / "deprecated.json", (0, 0))
-    outcome = collect(store, deprecated=True, forget=forget)
-    gone = forget and holder in ("memo", "run")
+    outcome, gone = collect(store, deprecated=True), "nothing" in holder
     assert (store.exists(split), store.exists(data)) == (not gone, not gone)
     assert {item.state for item in outcome} <= ({"deleted"} if gone else {"kept", "young"})
 

@@ -1,12 +1,11 @@
-"""Deprecation: a marker that warns or fails, and changes no identity."""
+"""Deprecation: a marker that warns, and changes no identity."""
 
 import logging
-from contextlib import nullcontext
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, DeprecatedArtifactError, MissingArtifactError
-from gatehouse.store.deprecation import POLICY, deprecate
+from gatehouse.errors import ConfigurationError, MissingArtifactError
+from gatehouse.store.deprecation import deprecate
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import Declaration, Stage, StageModel
@@ -26,21 +25,6 @@ def test_a_reader_is_warned_once_with_reason_and_successor(
         assert store.read_bytes(old, "a") == b"old"
         assert store.paths(old) and store.verify(old) == 1 and store.read_bytes(new, "a") == b"new"
     assert [record.message.split(": ", 1)[1] for record in caplog.records] == [f"wrong time zone. Use {new}."]
-
-
-@pytest.mark.parametrize(
-    ("policy", "error"),
-    [("fail", DeprecatedArtifactError), ("allow", None), ("warn", None), ("", None), ("never", ConfigurationError)],
-)
-def test_the_policy_decides(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, policy: str, error: type[Exception] | None
-) -> None:
-    old, _ = _pair(store)
-    deprecate(store.objects, old, "wrong")
-    monkeypatch.setenv(POLICY, policy)
-    with pytest.raises(error) if error else nullcontext():
-        assert store.path(old, "a")
-    assert store.manifest(old).reference == old
 
 
 def test_a_deprecation_is_written_once_and_checked(store: ArtifactStore) -> None:
@@ -80,6 +64,3 @@ def test_a_stage_notes_that_its_input_is_deprecated(store: ArtifactStore, monkey
     stage: Stage[Request, Result] = Stage(Declaration("split", "Split"), divide)
     stage(Request(data=str(old)), store)
     assert ["wrong time zone" in event.body["message"] for _, event in events(store, "run") if event.event == "warned"]
-    monkeypatch.setenv(POLICY, "fail")
-    with pytest.raises(DeprecatedArtifactError):
-        stage(Request(data=str(old)), ArtifactStore.open(store.address))

@@ -37,9 +37,10 @@ def parameter(kind: str, **space: Any) -> tuple[dict[str, Any], list[str]]:
 
 def test_objective_and_counts() -> None:
     spec, places = katib(maxFailedTrialCount=0, resumePolicy="Never")
-    assert spec["objective"] == ({"metric": "own", "direction": "maximize", "goal": 0.9},) and places == []
+    assert spec["objective"] == ({"metric": "own", "direction": "maximize", "goal": 0.9},)
+    assert places == ["resumePolicy Never"]
     assert (spec["max_trial_count"], spec["parallel_trial_count"], spec["max_failed_trial_count"]) == (12, 3, 0)
-    assert spec["resume_policy"] == "never" and spec["parameters"][0]["name"] == "optimizer"
+    assert spec["parameters"][0]["name"] == "optimizer"
     assert katib(maxTrialCount=None)[1] == ["maxTrialCount"]
     assert katib(maxTrialCounts=3)[1] == ["maxTrialCounts"]
     assert katib(objective=OBJECTIVE | LATEST | {"goals": 1})[1] == ["objective.goals"]

@@ -1,4 +1,4 @@
-"""Where an experiment lies while it runs: no controller, and no database, loses or repeats a trial."""
+"""Where an experiment lies while it runs: no controller loses or repeats a trial."""
 
 import json
 import multiprocessing
@@ -8,27 +8,26 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gatehouse.errors import ConfigurationError, StoreError
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.controller import Controller
 from gatehouse.tuning.journal import (
-    ControllerLease,
     SecondControllerError,
     StoreJournal,
     ask_to_stop,
+    controller_turn,
     is_asked_to_stop,
     remember,
 )
 from gatehouse.tuning.runner import Ended, Event
 from gatehouse.tuning.spec import ExperimentSpec
-from gatehouse.tuning.study import STORAGE, ExperimentStudy, best_configurations, opened_study, read_study
+from gatehouse.tuning.study import ExperimentStudy, best_configurations, opened_study, read_study
 from tests.tuning.stand_in import DROPOUT, SPACES, STEPS, Scripted, experiment, trained
 
 SPEC = experiment(max_trial_count=6, parameters=SPACES["TPESampler"], early_stopping="MedianPruner")
@@ -59,27 +58,27 @@ def test_a_trial_is_in_the_journal_as_a_whole_or_not_at_all(store: ArtifactStore
 
 
 def test_a_second_controller_is_refused_while_the_first_lives(store: ArtifactStore) -> None:
-    with ControllerLease(store.objects, "k1", beat=0.05):
+    with controller_turn(store.objects, "k1", beat=0.05):
         with pytest.raises(SecondControllerError, match=f"has a controller, process {os.getpid()} on"):
-            ControllerLease(store.objects, "k1", beat=60).__enter__()
+            controller_turn(store.objects, "k1", beat=1).__enter__()
         assert read_study(store.objects, "k1")[1] == "running"
-    with ControllerLease(store.objects, "k1"):
+    with controller_turn(store.objects, "k1"):
         pass
     assert read_study(store.objects, "k1")[1] == "ended"
 
 
-def test_the_lease_of_a_process_that_is_gone_is_taken_over(store: ArtifactStore) -> None:
+def test_the_turn_of_a_process_that_is_gone_is_taken_over(store: ArtifactStore) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    with ControllerLease(store.objects, "k1", beat=60):
+    with controller_turn(store.objects, "k1", beat=60):
         key = "tuning/k1/controller.json"
         body = json.loads(store.objects.get_bytes(key))
         store.objects.put_bytes("tuning/k2/controller.json", json.dumps(body | {"process": gone.pid}).encode())
         store.objects.put_bytes("tuning/k3/controller.json", json.dumps(body | {"host": "another"}).encode())
     began = time.monotonic()
-    with ControllerLease(store.objects, "k2", beat=60):
+    with controller_turn(store.objects, "k2", beat=60):
         assert time.monotonic() - began < 60, "the holder was watched, though its process is gone"
-    with ControllerLease(store.objects, "k3", beat=0.05):
+    with controller_turn(store.objects, "k3", beat=0.05):
         assert json.loads(store.objects.get_bytes("tuning/k3/controller.json"))["process"] == os.getpid()
 
 
@@ -102,40 +101,6 @@ def test_an_experiment_is_asked_to_stop_until_another_run_begins_it(store: Artif
         ask_to_stop(store.objects, "k1")
         remember(store.objects, "k1", {}, run)
         assert not is_asked_to_stop(store.objects, "k1")
-
-
-def test_a_database_holds_the_same_experiment(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _controlled(store)
-    monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path}/studies.db")
-    other = ArtifactStore.open(tmp_path / "other")
-    with opened_study(other.objects, "k1", SPEC, 3, STEPS) as study:
-        study.ask()
-        # A controller that is killed within `ask` leaves a trial without its parameters in a database.
-        study.optuna.ask()
-    assert read_study(other.objects, "k1")[1] == "interrupted"
-    assert _controlled(other).started == list(range(6))
-    assert not list(other.objects.list("tuning/k1/journal"))
-    in_database = read_study(other.objects, "k1")[0]
-    monkeypatch.setenv(STORAGE, "postgresql://me:s3cret@127.0.0.1:1/db")
-    with pytest.raises(StoreError, match=STORAGE) as raised:
-        read_study(other.objects, "k1")
-    assert "s3cret" not in str(raised.value)
-    monkeypatch.delenv(STORAGE)
-    assert in_database == read_study(store.objects, "k1")[0]
-
-
-def test_a_kill_between_the_two_commits_of_an_end_loses_no_trial_of_a_database(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path}/studies.db")
-    with opened_study(store.objects, "k1", SPEC, 3, STEPS) as study:
-        trial = study.ask()
-        monkeypatch.setattr(study.optuna, "tell", lambda *_, **__: None)
-        study.end(replace(trial, state="succeeded", values={"log_loss": 0.5}, metrics={"log_loss": 0.5}))
-    with opened_study(store.objects, "k1", SPEC, 3, STEPS) as study:
-        assert [best.number for best in study.front] == [0]
 
 
 def test_the_best_configurations_of_earlier_experiments_that_fit_are_read_once_each(

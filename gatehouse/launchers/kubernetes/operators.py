@@ -12,9 +12,13 @@ from kubeflow_trainer_api.models import IoK8sApimachineryPkgApiResourceQuantity 
 from kubeflow_trainer_api.models import IoK8sApimachineryPkgApisMetaV1ObjectMeta as ObjectMeta
 
 from gatehouse.launchers.kubernetes.owned import JOB_DIGEST, LAUNCH, MANAGED
-from gatehouse.launchers.spec import ClusterLaunch, PyTorchJobLaunch, Topology, TrainJobLaunch
+from gatehouse.launchers.spec import ClusterLaunch, PyTorchJobLaunch, TrainJobLaunch
 
 WORK = "/var/lib/gatehouse"
+_RESTART = "ExitCode"
+"""A pod starts again where it ends with 128 or more, as after a SIGTERM."""
+_KEPT_SECONDS = 3600
+"""How long a PyTorchJob stays that its launcher did not remove."""
 _SCHEDULERS = {"volcano": "volcano", "coscheduling": "scheduler-plugins-scheduler"}
 
 
@@ -60,7 +64,7 @@ class PyTorchJobs:
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
         """One Master, and the other nodes as Workers."""
-        launch, policy = self._launch, self._launch.run_policy
+        launch = self._launch
         volumes, mounts = _volumes(launch)
         container = models.IoK8sApiCoreV1Container(
             name=self.container,
@@ -78,18 +82,17 @@ class PyTorchJobs:
             priority_class_name=launch.priority or None,
             scheduler_name=_SCHEDULERS.get(launch.gang),
             **_placement(launch),
-            **(_topology(launch.topology, {self.label: job.name}) if launch.topology else {}),
         )
         template = models.IoK8sApiCoreV1PodTemplateSpec(metadata=_pod_metadata(launch), spec=pod).to_dict()
 
         def replica(count: int) -> training.KubeflowOrgV1ReplicaSpec:
-            return training.KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy=launch.restart, template=template)
+            return training.KubeflowOrgV1ReplicaSpec(replicas=count, restart_policy=_RESTART, template=template)
 
         run_policy = training.KubeflowOrgV1RunPolicy(
-            clean_pod_policy=policy.clean_pods,
-            backoff_limit=policy.backoff_limit,
+            clean_pod_policy="Running",
+            backoff_limit=launch.run_policy.backoff_limit,
             active_deadline_seconds=job.deadline_seconds,
-            ttl_seconds_after_finished=policy.keep_seconds,
+            ttl_seconds_after_finished=_KEPT_SECONDS,
         )
         if launch.gang:
             run_policy.scheduling_policy = training.KubeflowOrgV1SchedulingPolicy(
@@ -131,7 +134,7 @@ class TrainJobs:
         self._launch = launch
 
     def build(self, job: ClusterJob) -> dict[str, Any]:
-        """The TrainJob, without the settings that belong to its runtime (restarts, gang, topology, priority class)."""
+        """The TrainJob, without the settings that belong to its runtime (restarts, gang, priority class)."""
         launch = self._launch
         volumes, mounts = _volumes(launch)
         pod = models.TrainerV1alpha1PodSpecPatch(
@@ -257,24 +260,3 @@ def _placement(launch: ClusterLaunch) -> dict[str, Any]:
         "node_selector": dict(launch.node_selector) or None,
         "tolerations": tolerations or None,
     }
-
-
-def _topology(topology: Topology, labels: dict[str, str]) -> dict[str, Any]:
-    """Fields of a pod's spec that place it relative to the other pods of its job, which have the `labels`."""
-    pods = models.IoK8sApimachineryPkgApisMetaV1LabelSelector(match_labels=labels)
-    if topology.place == "spread":
-        constraint = models.IoK8sApiCoreV1TopologySpreadConstraint(
-            max_skew=1,
-            topology_key=topology.key,
-            when_unsatisfiable="DoNotSchedule" if topology.required else "ScheduleAnyway",
-            label_selector=pods,
-        )
-        return {"topology_spread_constraints": [constraint]}
-    term = models.IoK8sApiCoreV1PodAffinityTerm(topology_key=topology.key, label_selector=pods)
-    near = models.IoK8sApiCoreV1PodAffinity()
-    if topology.required:
-        near.required_during_scheduling_ignored_during_execution = [term]
-    else:
-        weighed = models.IoK8sApiCoreV1WeightedPodAffinityTerm(weight=100, pod_affinity_term=term)
-        near.preferred_during_scheduling_ignored_during_execution = [weighed]
-    return {"affinity": models.IoK8sApiCoreV1Affinity(pod_affinity=near)}

@@ -100,7 +100,6 @@ def _trainjob(**settings: Any) -> dict[str, Any]:
 
 
 def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
-    own = {"clean_pods": "All", "backoff_limit": 5, "keep_seconds": 60}
     container = CONTAINER | {
         "name": "pytorch",
         "image": "registry/gatehouse@sha256:1",
@@ -114,7 +113,7 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
         "activeDeadlineSeconds": 6300,
     }
     replica = {"replicas": 1, "restartPolicy": "ExitCode", "template": {"metadata": POD_METADATA, "spec": pod}}
-    built = _pytorchjob(**ALL, run_policy=own, priority="batch", gang="volcano")
+    built = _pytorchjob(**ALL, run_policy={"backoff_limit": 5}, priority="batch", gang="volcano")
     assert built == {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -123,10 +122,10 @@ def test_a_pytorchjob_with_every_setting_is_exactly_this() -> None:
             "nprocPerNode": "2",
             "pytorchReplicaSpecs": {"Master": replica, "Worker": replica},
             "runPolicy": {
-                "cleanPodPolicy": "All",
+                "cleanPodPolicy": "Running",
                 "backoffLimit": 5,
                 "activeDeadlineSeconds": 6300,
-                "ttlSecondsAfterFinished": 60,
+                "ttlSecondsAfterFinished": 3600,
                 "schedulingPolicy": {"minAvailable": 2, "priorityClass": "batch"},
             },
         },
@@ -181,30 +180,8 @@ def test_a_gang_is_all_nodes() -> None:
     assert template["schedulerName"] == "scheduler-plugins-scheduler"
 
 
-@pytest.mark.parametrize(
-    ("topology", "expected"),
-    [
-        ({"place": "spread", "required": True}, {"whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}),
-        ({"place": "spread"}, {"whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 1}),
-        ({"place": "pack", "required": True}, "required"),
-        ({"place": "pack"}, "preferred"),
-    ],
-)
-def test_pods_are_placed_relative_to_each_other(topology: dict[str, Any], expected: Any) -> None:
-    pod = _pytorchjob(topology=topology | {"key": "rack"})["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
-    selector = {
-        "topologyKey": "rack",
-        "labelSelector": {"matchLabels": {"training.kubeflow.org/job-name": "gatehouse-1"}},
-    }
-    if topology["place"] == "spread":
-        assert pod["topologySpreadConstraints"] == [expected | selector]
-    else:
-        ((when, [term]),) = pod["affinity"]["podAffinity"].items()
-        assert when.startswith(expected) and selector in (term, term.get("podAffinityTerm"))
-
-
 def test_a_trainjob_takes_no_setting_that_its_runtime_decides() -> None:
-    settings = ["gang", "priority", "run_policy", "restart", "topology"]
+    settings = ["gang", "priority", "run_policy"]
     with pytest.raises(ValidationError) as caught:
         TrainJobLaunch.model_validate({"kind": "trainjob"} | dict.fromkeys(settings, "x"))
     assert sorted(str(error["loc"][0]) for error in caught.value.errors()) == sorted(settings)
