@@ -22,7 +22,7 @@ from tests.image_environments import make_environment
 from tests.small_example import WINDOW, write_project
 
 pytestmark = pytest.mark.timeout(900)
-ELSEWHERE = dict.fromkeys(("deploy", "reach", "recover"), "of a cluster") | {"skew": "of a log of served features"}
+ELSEWHERE = dict.fromkeys(("deploy", "reach", "recover"), "of a cluster")
 ELSEWHERE |= dict.fromkeys(("evaluate_scores", "launch", "search", "await_approval"), "of a user's own pipeline")
 ELSEWHERE |= dict.fromkeys(("evaluate_live", "record_live"), "of a canary")
 """The stages that no pipeline here runs, each with what it is part of."""

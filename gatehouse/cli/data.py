@@ -257,31 +257,6 @@ def rejected(
             show(table)
 
 
-@app.command("skew")
-def skew(
-    training_set: Annotated[str, typer.Argument(help="The training set.")],
-    serving: Annotated[str, typer.Argument(help="The dataset with the logged features, of the same column names.")],
-    store: StoreOption = "",
-    psi: Annotated[float, typer.Option(min=1e-9, help="Greatest population stability index of a feature.")] = 0.2,
-    ignore: Annotated[list[str] | None, typer.Option(help="A column that is not compared; may be repeated.")] = None,
-    sensitive: Annotated[
-        list[str] | None, typer.Option(help="A column of which no value may be kept; may be repeated.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare what a model is asked about with what it was trained on; ends with 1 where they differ too much."""
-    from gatehouse.data.validation.skew_report import described
-    from gatehouse.data.validation.skew_stage import SkewRequest, SkewSpec
-    from gatehouse.data.validation.skew_stage import skew as compare
-
-    opened = open_store(store)
-    spec = SkewSpec(psi=psi, ignore=tuple(ignore or ()), sensitive=tuple(sensitive or ()))
-    sides = {"training_set": str(find(opened, training_set)), "serving": str(find(opened, serving))}
-    result = compare(SkewRequest(**sides, spec=spec), opened)
-    show(result, as_json, view=f"{described(result, opened)}\n{opened.address_of(result.skew)}")
-    raise typer.Exit(0 if result.verdict == "pass" else 1)
-
-
 @app.command("deprecate")
 def deprecate(
     reference: Annotated[str, typer.Argument(help="What should not be used any more.")],

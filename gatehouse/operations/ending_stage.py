@@ -27,7 +27,7 @@ from gatehouse.tracking.provenance import prices_here
 ENDED = ("finished", "hit", "failed", "stopped", "tolerated")
 """The events that end an attempt of a stage."""
 State = Literal["succeeded", "failed", "stopped", "unknown"]
-_JUDGES = ("validate", "freshness", "skew", "monitor")
+_JUDGES = ("validate", "freshness", "monitor")
 """Stages whose verdict a person should see although the run succeeded; the gate sees those of others."""
 _SEVERAL = ("require",)
 """Stages of which a pipeline has several tasks."""

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -190,24 +189,3 @@ def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path)
         assert group["examples"][0]["place"] == "events.csv, line 3"
         output = _run(store, *words).stdout
         assert "events.csv, line 3" in output and "line 4" not in output and "anna" not in output
-
-
-def _publish(store: ArtifactStore, kind: str, values: np.ndarray) -> str:
-    table = pa.table({"delay": values, "carrier": ["AA"] * len(values)})
-    with store.workspace() as workspace:
-        pq.write_table(table, workspace / "part.parquet")
-        columns = [Column(field.name, str(field.type)) for field in table.schema]
-        files = {"part.parquet": workspace / "part.parquet"}
-        rows = {"part.parquet": table.num_rows}
-        return str(store.publish(kind, "flights", files, columns=columns, rows=table.num_rows, rows_per_file=rows))
-
-
-def test_skew_is_said_and_ends_with_one(store: ArtifactStore) -> None:
-    generator = np.random.default_rng(0)
-    trained = _publish(store, "training-sets", generator.normal(size=3000))
-    alike = _publish(store, "datasets", generator.normal(size=3000))
-    moved = _publish(store, "datasets", generator.normal(2.0, size=3000))
-    assert _run(store, "skew", trained, alike).stdout.startswith("pass: 3,000 logged rows against 3,000 trained\n")
-    output = _run(store, "skew", trained, moved, code=1).stdout
-    assert "delay" in output and output.startswith("fail")
-    _run(store, "skew", trained, moved, "--ignore", "delay")

@@ -116,11 +116,26 @@ class ColumnPlan:
 
 
 @dataclass(frozen=True)
-class CountedNumbers:
-    """Distinct numbers in ascending order, int64 or float64 and finite, with their row counts."""
+class Counted:
+    """Distinct values of a column, shape (values,), with the rows of each."""
 
-    values: Numbers
+    values: Any
     counts: Counts
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were counted."""
+        return int(self.counts.sum())
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are few enough values to keep all of them."""
+        return len(self.values) <= MOST_VALUES
+
+
+@dataclass(frozen=True)
+class CountedNumbers(Counted):
+    """Distinct numbers in ascending order, int64 or float64 and finite."""
 
     @classmethod
     def of(cls, values: Numbers) -> "CountedNumbers":
@@ -148,15 +163,9 @@ class CountedNumbers:
         counts = np.concatenate((self.counts, other.counts))[order]
         return CountedNumbers(ordered[starts], np.add.reduceat(counts, starts))
 
-    @property
-    def rows(self) -> int:
-        """Number of rows that were counted."""
-        return int(self.counts.sum())
-
-    @property
-    def fits(self) -> bool:
-        """Whether there are few enough values to keep all of them."""
-        return len(self.values) <= MOST_VALUES
+    def points(self) -> tuple[Numbers, Numbers]:
+        """Ascending values, shape (points,), and the rows of each, same shape."""
+        return self.values, self.counts
 
 
 def _starts(ordered: Numbers) -> Counts:
@@ -168,11 +177,8 @@ def _starts(ordered: Numbers) -> Counts:
 
 
 @dataclass(frozen=True)
-class CountedTexts:
-    """Distinct texts in order of appearance, as `large_string`, with their row counts."""
-
-    values: pa.Array
-    counts: Counts
+class CountedTexts(Counted):
+    """Distinct texts in order of appearance, as `large_string`."""
 
     @classmethod
     def of(cls, values: pa.Array) -> "CountedTexts":
@@ -198,71 +204,15 @@ class CountedTexts:
         return [list(pair) for pair in zip(best["value"].to_pylist(), best["count"].to_pylist(), strict=True)]
 
     @property
-    def rows(self) -> int:
-        """Number of rows that were counted."""
-        return int(self.counts.sum())
-
-    @property
     def fits(self) -> bool:
         """Whether there are few and short enough values to keep all of them."""
-        return len(self.values) <= MOST_VALUES and int(pc.sum(pc.binary_length(self.values)).as_py() or 0) <= MOST_BYTES
-
-    @property
-    def extremes(self) -> tuple[str, str]:
-        """The first and the last text in the order of code points."""
-        extremes = pc.min_max(self.values).as_py()
-        return extremes["min"], extremes["max"]
+        return super().fits and int(pc.sum(pc.binary_length(self.values)).as_py() or 0) <= MOST_BYTES
 
     def rows_of(self, texts: Sequence[Any] | None) -> Counts:
         """Rows that have each of the texts, shape (texts,)."""
         indices = pc.index_in(pa.array(texts or (), pa.large_string()), value_set=self.values)
         rows: Counts = np.append(self.counts, 0)[pc.fill_null(indices, -1).to_numpy()]
         return rows
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Lengths in characters: the shortest, the longest, and the sum over all rows."""
-
-    least: int
-    most: int
-    total: int
-
-    @classmethod
-    def of(cls, counted: CountedTexts) -> "Lengths":
-        """Measure counted texts, at least one."""
-        lengths = np.asarray(pc.utf8_length(counted.values).to_numpy()).astype(np.int64)
-        return cls(int(lengths.min()), int(lengths.max()), int((lengths * counted.counts).sum()))
-
-    def merged(self, other: "Lengths") -> "Lengths":
-        """The lengths of both."""
-        return Lengths(min(self.least, other.least), max(self.most, other.most), self.total + other.total)
-
-
-@dataclass(frozen=True)
-class Binned:
-    """Numbers counted in the baseline's bins.
-
-    `up_to` counts those other than zero up to each edge; `below` those below each edge of the histogram, and up to the
-    last.
-    """
-
-    up_to: Counts
-    below: Counts
-
-    @classmethod
-    def of(cls, counted: CountedNumbers, plan: ColumnPlan) -> "Binned":
-        """Count numbers in the bins of a plan."""
-        nonzero = counted.values != 0
-        up_to = ranks(counted.values[nonzero], counted.counts[nonzero], plan.edges or (), "right")
-        below = ranks(counted.values, counted.counts, plan.display, "left")
-        if len(below):
-            below[-1:] = ranks(counted.values, counted.counts, plan.display[-1:], "right")
-        return cls(up_to, below)
-
-    def merged(self, other: "Binned") -> "Binned":
-        """The counts of both."""
-        return Binned(self.up_to + other.up_to, self.below + other.below)
 
 
 def ranks(values: Numbers, weights: Numbers, edges: Sequence[float], side: Any) -> Numbers:
@@ -347,3 +297,77 @@ def _distances(values: npt.NDArray[np.int64], total: int, rows: int) -> npt.NDAr
     if int(values[-1]) - int(values[0]) < 2**63:
         return (values - base).astype(np.float64) - beyond
     return values.astype(np.float64) - total / rows
+
+
+@dataclass(frozen=True)
+class NumberSummary:
+    """Finite numbers of a column, at least one: extremes, zeros, moments, and rows in the baseline's bins.
+
+    `up_to` counts numbers other than zero up to each edge of the bins; `below` counts those below each edge of the
+    histogram, and up to the last.
+    """
+
+    low: Any
+    high: Any
+    zeros: int
+    moments: Moments
+    up_to: Counts
+    below: Counts
+
+    @classmethod
+    def of(cls, counted: CountedNumbers, plan: ColumnPlan, add: Callable[[Any], float] = exact_sum) -> "NumberSummary":
+        """Summarise counted numbers; floats are summed by `add`."""
+        values, counts = counted.values, counted.counts
+        zero = values == 0
+        up_to = ranks(values[~zero], counts[~zero], plan.edges or (), "right")
+        below = ranks(values, counts, plan.display, "left")
+        below[-1:] = ranks(values, counts, plan.display[-1:], "right")
+        low, high, zeros = values[0].item(), values[-1].item(), int(counts[zero].sum())
+        return cls(low, high, zeros, Moments.of(counted, add), up_to, below)
+
+    def merged(self, other: "NumberSummary") -> "NumberSummary":
+        """The summary of both."""
+        return NumberSummary(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.zeros + other.zeros,
+            self.moments.merged(other.moments),
+            self.up_to + other.up_to,
+            self.below + other.below,
+        )
+
+
+@dataclass(frozen=True)
+class TextSummary:
+    """Texts of a column, at least one: extremes by code points, lengths in characters, rows of the baseline's values.
+
+    `length` is that of all rows together.
+    """
+
+    rows: int
+    low: str
+    high: str
+    shortest: int
+    longest: int
+    length: int
+    listed: Counts
+
+    @classmethod
+    def of(cls, counted: CountedTexts, plan: ColumnPlan) -> "TextSummary":
+        """Summarise counted texts."""
+        ends = pc.min_max(counted.values).as_py()
+        lengths = np.asarray(pc.utf8_length(counted.values).to_numpy()).astype(np.int64)
+        shortest, longest, length = int(lengths.min()), int(lengths.max()), int((lengths * counted.counts).sum())
+        return cls(counted.rows, ends["min"], ends["max"], shortest, longest, length, counted.rows_of(plan.listed))
+
+    def merged(self, other: "TextSummary") -> "TextSummary":
+        """The summary of both."""
+        return TextSummary(
+            self.rows + other.rows,
+            min(self.low, other.low),
+            max(self.high, other.high),
+            min(self.shortest, other.shortest),
+            max(self.longest, other.longest),
+            self.length + other.length,
+            self.listed + other.listed,
+        )

@@ -8,11 +8,9 @@ avoids what they do to raw values: Kmv writes numbers as text before it hashes t
 two of them count NaN as a value.
 """
 
-import itertools
 import math
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -27,15 +25,15 @@ from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch  # typ
 from gatehouse.data.statistics import Statistics
 from gatehouse.data.statistics.columns import (
     LONGEST_TEXT,
-    Binned,
     ColumnPlan,
+    Counted,
     CountedNumbers,
     CountedTexts,
     Counts,
     Kind,
-    Lengths,
-    Moments,
     Numbers,
+    NumberSummary,
+    TextSummary,
     fast_sum,
     numbers_of,
     ranks,
@@ -61,16 +59,9 @@ _UNLIMITED = 2**32
 
 @dataclass
 class SketchedNumbers:
-    """Numbers of one column: exact extremes, zeros, moments and bins of the baseline; sketched quantiles and distinct.
+    """Numbers of one column: an exact summary; sketched quantiles of those other than zero, and distinct values."""
 
-    The quantile sketch holds numbers other than zero, as the bins do.
-    """
-
-    low: int | float
-    high: int | float
-    zeros: int
-    moments: Moments
-    binned: Binned
+    summary: NumberSummary
     hashes: KmvSketch
     quantiles: QuantilesSketch
 
@@ -85,39 +76,35 @@ class SketchedNumbers:
         points, weights = _thinned(values[values != 0], counts[values != 0])
         quantiles.AddValues(pa.array(points.astype(np.float64)), pa.array(weights))
         quantiles.Compact()
-        zeros, moments = int(counts[values == 0].sum()), Moments.of(counted, fast_sum)
-        low, high = values[0].item(), values[-1].item()
-        return cls(low, high, zeros, moments, Binned.of(counted, plan), hashes, quantiles)
+        return cls(NumberSummary.of(counted, plan, fast_sum), hashes, quantiles)
 
     def merge(self, other: "SketchedNumbers") -> None:
         """Take in another part of the same column."""
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.zeros += other.zeros
-        self.moments = self.moments.merged(other.moments)
-        self.binned = self.binned.merged(other.binned)
+        self.summary = self.summary.merged(other.summary)
         self.hashes.Merge(other.hashes)
         self.quantiles.Merge(other.quantiles)
 
     @property
     def distinct(self) -> int:
         """Estimated number of distinct values."""
-        return min(int(self.hashes.Estimate()), self.moments.rows)
+        return min(int(self.hashes.Estimate()), self.summary.moments.rows)
 
     def points(self) -> tuple[Numbers, Numbers]:
         """Ascending values, shape (points,), and the rows of each, same shape. Nothing can be merged afterwards."""
         quantiles, cumulated = self.quantiles.GetQuantilesAndCumulativeWeights(_STEPS)
         # The last of equal quantiles has the weight of all of them.
         values, last = np.unique(quantiles.flatten().to_numpy()[::-1], return_index=True)
-        if isinstance(self.low, int):
+        low, high, zeros = self.summary.low, self.summary.high, self.summary.zeros
+        if isinstance(low, int):
             # Doubles above 2^53 may round beyond an int64.
-            values = np.array([min(max(int(value), self.low), self.high) for value in values.tolist()], np.int64)
+            values = np.array([min(max(int(value), low), high) for value in values.tolist()], np.int64)
         weights = np.diff(cumulated.flatten().to_numpy()[::-1][last], prepend=0.0)
-        nonzero = self.moments.rows - self.zeros
+        nonzero = self.summary.moments.rows - zeros
         weights *= nonzero / weights.sum() if nonzero else 0.0
-        if not self.zeros:
+        if not zeros:
             return values, weights
         at = int(np.searchsorted(values, 0.0))
-        return np.insert(values, at, 0), np.insert(weights, at, float(self.zeros))
+        return np.insert(values, at, 0), np.insert(weights, at, float(zeros))
 
 
 def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, Numbers]:
@@ -133,16 +120,12 @@ def _thinned(values: Numbers, counts: Counts) -> tuple[Numbers, Numbers]:
 
 @dataclass
 class SketchedTexts:
-    """Texts of one column: exact extremes, lengths and rows of the baseline's values; sketched frequent and distinct.
+    """Texts of one column: an exact summary; sketched frequent texts and distinct ones.
 
     The count of a frequent text is at least the true one, and above it by at most `HEAVY_SHARE` of the rows.
     """
 
-    rows: int
-    lengths: Lengths
-    low: str
-    high: str
-    listed: Counts
+    summary: TextSummary
     hashes: KmvSketch
     heavy: MisraGriesSketch
 
@@ -154,28 +137,24 @@ class SketchedTexts:
         # Long texts are never listed, and thousands of them would fill the memory.
         short = pc.less_equal(pc.binary_length(counted.values), _LONGEST_BYTES)
         heavy.AddValues(counted.values.filter(short), pa.array(counted.counts.astype(np.float32)).filter(short))
-        lengths, listed = Lengths.of(counted), counted.rows_of(plan.listed)
-        return cls(counted.rows, lengths, *counted.extremes, listed, hashes, heavy)
+        return cls(TextSummary.of(counted, plan), hashes, heavy)
 
     def merge(self, other: "SketchedTexts") -> None:
         """Take in another part of the same column."""
-        self.rows += other.rows
-        self.lengths = self.lengths.merged(other.lengths)
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
-        self.listed = self.listed + other.listed
+        self.summary = self.summary.merged(other.summary)
         self.hashes.Merge(other.hashes)
         self.heavy.Merge(other.heavy)
 
     @property
     def distinct(self) -> int:
         """Estimated number of distinct values."""
-        return min(int(self.hashes.Estimate()), self.rows)
+        return min(int(self.hashes.Estimate()), self.summary.rows)
 
     def frequent(self) -> CountedTexts:
         """Texts that surely more than `HEAVY_SHARE` of the rows have, with their counts."""
         estimate = self.heavy.Estimate()
         counts = np.floor(estimate.field(1).to_numpy()).astype(np.int64)
-        heavy = counts > 2 * self.rows * HEAVY_SHARE
+        heavy = counts > 2 * self.summary.rows * HEAVY_SHARE
         return CountedTexts(estimate.field(0).cast(pa.large_string()).filter(pa.array(heavy)), counts[heavy])
 
 
@@ -223,32 +202,29 @@ class Partial:
         )
 
 
-def _fitting(counted: CountedNumbers | CountedTexts, plan: ColumnPlan) -> Values:
-    if counted.fits:
-        return counted
-    return SketchedNumbers.of(counted, plan) if isinstance(counted, CountedNumbers) else SketchedTexts.of(counted, plan)
+def _fitting(values: Any, plan: ColumnPlan) -> Values:
+    """Counted values, or a sketch of them if they are too many."""
+    return values if values.fits else _sketched(values, plan)
 
 
-def _merged(left: Values | None, right: Values | None, plan: ColumnPlan) -> Values | None:
-    if isinstance(left, CountedNumbers) and isinstance(right, CountedNumbers):
-        return _fitting(left.merged(right), plan)
-    if isinstance(left, CountedTexts) and isinstance(right, CountedTexts):
-        return _fitting(left.merged(right), plan)
-    left, right = _sketched(left, plan), _sketched(right, plan)
-    if isinstance(left, SketchedNumbers) and isinstance(right, SketchedNumbers):
-        left.merge(right)
-    if isinstance(left, SketchedTexts) and isinstance(right, SketchedTexts):
-        left.merge(right)
-    return left or right
-
-
-def _sketched(values: Values | None, plan: ColumnPlan) -> SketchedNumbers | SketchedTexts | None:
-    """Values as sketches; None without values."""
+def _sketched(values: Any, plan: ColumnPlan) -> SketchedNumbers | SketchedTexts:
     if isinstance(values, CountedNumbers):
-        return SketchedNumbers.of(values, plan) if len(values.values) else None
-    if isinstance(values, CountedTexts):
-        return SketchedTexts.of(values, plan) if len(values.values) else None
-    return values
+        return SketchedNumbers.of(values, plan)
+    return SketchedTexts.of(values, plan) if isinstance(values, CountedTexts) else values
+
+
+def _merged(left: Any, right: Any, plan: ColumnPlan) -> Values | None:
+    """The values of two parts of one column: both have some, or neither."""
+    if left is None:
+        return None
+    if isinstance(left, Counted) and isinstance(right, Counted):
+        return _fitting(left.merged(right), plan)
+    for values, other in ((left, right), (right, left)):
+        if isinstance(values, Counted) and not values.rows:
+            return other
+    left = _sketched(left, plan)
+    left.merge(_sketched(right, plan))
+    return left
 
 
 class OrderedMerge:
@@ -298,10 +274,6 @@ class _Points:
     values: Numbers
     weights: Numbers
 
-    def without_zeros(self) -> "_Points":
-        nonzero = self.values != 0
-        return _Points(self.values[nonzero], self.weights[nonzero])
-
     def quantiles(self, levels: Sequence[float]) -> list[Any]:
         """For each level, the least value that at least this share of the rows does not exceed; empty without rows."""
         if not len(self.values):
@@ -318,36 +290,6 @@ class _Points:
         return counts
 
 
-@dataclass(frozen=True)
-class _Numbers:
-    """A summary of at least one finite number, counted or sketched."""
-
-    rows: int
-    zeros: int
-    low: Any
-    high: Any
-    moments: Moments
-    points: _Points
-    binned: Binned
-
-    @classmethod
-    def of(cls, values: CountedNumbers | SketchedNumbers, plan: ColumnPlan) -> "_Numbers":
-        if isinstance(values, SketchedNumbers):
-            points = _Points(*values.points())
-            moments = values.moments
-            return cls(moments.rows, values.zeros, values.low, values.high, moments, points, values.binned)
-        numbers, counts = values.values, values.counts
-        return cls(
-            rows=values.rows,
-            zeros=int(counts[numbers == 0].sum()),
-            low=numbers[0].item(),
-            high=numbers[-1].item(),
-            moments=Moments.of(values),
-            points=_Points(numbers, counts),
-            binned=Binned.of(values, plan),
-        )
-
-
 def read_out(partial: Partial) -> ColumnReadout:
     """Read one column out. Its sketches cannot be merged afterwards."""
     plan, values = partial.plan, partial.values
@@ -360,20 +302,19 @@ def read_out(partial: Partial) -> ColumnReadout:
         return ColumnReadout(own, None)
     if partial.rows == partial.nulls + partial.not_finite:
         return _nothing(own | {"distinct": 0, "exact": True}, plan)
-    if isinstance(values, CountedNumbers | CountedTexts):
-        own |= {"distinct": len(values.values), "exact": True}
-    else:
-        own |= {"distinct": values.distinct, "exact": False}
+    exact = isinstance(values, Counted)
+    own |= {"distinct": len(values.values) if isinstance(values, Counted) else values.distinct, "exact": exact}
     if plan.sensitive:
         return ColumnReadout(own, None)
     if isinstance(values, CountedTexts | SketchedTexts):
         return _texts(own, values, plan)
-    numbers = _Numbers.of(values, plan)
+    points = _Points(*values.points())
     if plan.kind is Kind.TRUTH:
-        return _truths(own, numbers, plan)
+        return _truths(own, points, plan)
+    summary = values.summary if isinstance(values, SketchedNumbers) else NumberSummary.of(values, plan)
     if plan.kind is Kind.TIME:
-        return ColumnReadout(_times(own, numbers, plan), None)
-    return _numbers(own, numbers, plan)
+        return ColumnReadout(_times(own, summary, points, plan), None)
+    return _numbers(own, summary, points, plan)
 
 
 def _nothing(own: Statistics, plan: ColumnPlan) -> ColumnReadout:
@@ -389,25 +330,25 @@ def _nothing(own: Statistics, plan: ColumnPlan) -> ColumnReadout:
     return ColumnReadout(own, own | {"edges": list(plan.edges), "counts": [0] * (len(plan.edges) + 1)})
 
 
-def _numbers(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> ColumnReadout:
-    moments, points = numbers.moments, numbers.points
-    nonzero, nonzero_rows = points.without_zeros(), numbers.rows - numbers.zeros
+def _numbers(own: Statistics, summary: NumberSummary, points: _Points, plan: ColumnPlan) -> ColumnReadout:
+    moments, nonzero_rows = summary.moments, summary.moments.rows - summary.zeros
+    nonzero = _Points(points.values[points.values != 0], points.weights[points.values != 0])
     edges = sorted({float(edge) for edge in nonzero.quantiles(BIN_LEVELS)})
-    own |= {"min": numbers.low, "max": numbers.high, "zeros": numbers.zeros} | _quantiles(points)
+    own |= {"min": summary.low, "max": summary.high, "zeros": summary.zeros} | _quantiles(points)
     # Sums of huge numbers may be beyond a double.
     sums = {"sum": moments.total, "mean": moments.mean, "std": moments.deviation}
     own |= {name: value for name, value in sums.items() if value is not None and math.isfinite(value)}
     own |= {"edges": edges, "counts": _between(nonzero.rows_to(edges, "right"), nonzero_rows)}
-    own["histogram"] = _histogram(numbers, plan.kind)
+    own["histogram"] = _histogram(summary, points, plan.kind)
     if own["exact"] and plan.kind is Kind.WHOLE:
         order = np.lexsort((points.values, -points.weights))[:_FREQUENT]
         ranked = zip(points.values[order].tolist(), points.weights[order].tolist(), strict=True)
         own["frequent"] = [list(pair) for pair in ranked]
     if plan.edges is None:
         return ColumnReadout(own, None)
-    rebinned = own | {"edges": list(plan.edges), "counts": _between(numbers.binned.up_to, nonzero_rows)}
+    rebinned = own | {"edges": list(plan.edges), "counts": _between(summary.up_to, nonzero_rows)}
     if plan.display:
-        rebinned["histogram"] = _bars(plan.display, numbers.binned.below, numbers.rows)
+        rebinned["histogram"] = _bars(plan.display, summary.below, moments.rows)
     return ColumnReadout(own, rebinned)
 
 
@@ -422,44 +363,42 @@ def _between(up_to: Counts, rows: int) -> list[int]:
     return counts
 
 
-def _times(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> Statistics:
+def _times(own: Statistics, summary: NumberSummary, points: _Points, plan: ColumnPlan) -> Statistics:
     """Extremes, quantiles and a histogram in ISO 8601."""
 
     def text(microseconds: float) -> str:
         return time_text(round(microseconds), plan.arrow)
 
-    levels = {level: text(value) for level, value in _quantiles(numbers.points)["quantiles"].items()}
-    histogram = _histogram(numbers, plan.kind)
+    levels = {level: text(value) for level, value in _quantiles(points)["quantiles"].items()}
+    histogram = _histogram(summary, points, plan.kind)
     histogram["edges"] = [text(edge) for edge in histogram["edges"]]
-    extremes = {"min": text(numbers.low), "max": text(numbers.high)}
+    extremes = {"min": text(summary.low), "max": text(summary.high)}
     return own | extremes | {"median": levels["0.5"], "quantiles": levels, "histogram": histogram}
 
 
-def _truths(own: Statistics, numbers: _Numbers, plan: ColumnPlan) -> ColumnReadout:
-    points = numbers.points
+def _truths(own: Statistics, points: _Points, plan: ColumnPlan) -> ColumnReadout:
     counts = {bool(value): int(count) for value, count in zip(points.values, points.weights, strict=True)}
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    own = _listed(own, [list(pair) for pair in ranked], numbers.rows)
+    ranked, rows = sorted(counts.items(), key=lambda item: (-item[1], item[0])), sum(counts.values())
+    own = _listed(own, [list(pair) for pair in ranked], rows)
     if plan.listed is None:
         return ColumnReadout(own, None)
-    return ColumnReadout(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.listed], numbers.rows))
+    return ColumnReadout(own, _listed(own, [[value, counts.get(value, 0)] for value in plan.listed], rows))
 
 
 def _texts(own: Statistics, values: CountedTexts | SketchedTexts, plan: ColumnPlan) -> ColumnReadout:
     if isinstance(values, SketchedTexts):
-        low, high, lengths = values.low, values.high, values.lengths
-        frequent, rows = values.frequent(), values.listed
+        summary, frequent = values.summary, values.frequent()
     else:
-        (low, high), lengths = values.extremes, Lengths.of(values)
-        frequent, rows = values, values.rows_of(plan.listed)
-    own |= {"min": _cut(low), "max": _cut(high)}
-    own |= {"min_length": lengths.least, "max_length": lengths.most, "mean_length": lengths.total / values.rows}
+        summary, frequent = TextSummary.of(values, plan), values
+    own |= {"min": _cut(summary.low), "max": _cut(summary.high)}
+    own |= {"min_length": summary.shortest, "max_length": summary.longest}
+    own["mean_length"] = summary.length / summary.rows
     ranked = [pair for pair in frequent.ranked(TOP_VALUES) if len(pair[0]) <= LONGEST_TEXT]
-    own = _listed(own, ranked, values.rows)
+    own = _listed(own, ranked, summary.rows)
     if plan.listed is None:
         return ColumnReadout(own, None)
-    counted = [list(pair) for pair in zip(plan.listed, rows.tolist(), strict=True)]
-    return ColumnReadout(own, _listed(own, counted, values.rows))
+    counted = [list(pair) for pair in zip(plan.listed, summary.listed.tolist(), strict=True)]
+    return ColumnReadout(own, _listed(own, counted, summary.rows))
 
 
 def _listed(own: Statistics, values: Sequence[list[Any]], rows: int) -> Statistics:
@@ -471,9 +410,9 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_EXTREME else text[: _LONGEST_EXTREME - 1] + "…"
 
 
-def _histogram(numbers: _Numbers, kind: Kind) -> Statistics:
+def _histogram(summary: NumberSummary, points: _Points, kind: Kind) -> Statistics:
     """Bars of equal width for the eye; a long tail is cut off, and counted as `below` or `above`."""
-    low, high, points = numbers.low, numbers.high, numbers.points
+    low, high = summary.low, summary.high
     first, last = points.quantiles(_BULK)
     if first < last:
         low, high = max(low, first - (last - first) / 4), min(high, last + (last - first) / 4)
@@ -488,7 +427,7 @@ def _histogram(numbers: _Numbers, kind: Kind) -> Statistics:
         edges = edges if len(edges) > 1 else edges * 2
     below = points.rows_to(edges, "left")
     below[-1:] = points.rows_to(edges[-1:], "right")
-    return _bars(edges, below, numbers.rows)
+    return _bars(edges, below, summary.moments.rows)
 
 
 def _bars(edges: Sequence[float], below: Counts, rows: int) -> Statistics:
@@ -511,17 +450,6 @@ class MeasuredTable:
     rebinned: Mapping[str, Statistics]
 
 
-def measure_table(
-    files: Sequence[Path], sensitive: frozenset[str], baseline: Mapping[str, Statistics], threads: int = 0
-) -> MeasuredTable:
-    """Measure a table in one pass on threads, whose number (0: one per core, at most 8) changes no result.
-
-    No value of `sensitive` columns is kept. `baseline` holds statistics by column to compare with; empty for none.
-    """
-    plans = plans_of(files[0], sensitive, baseline) if files else []
-    return merged_table(measured_files(files, plans, threads))
-
-
 def plans_of(file: Path, sensitive: Collection[str], baseline: Mapping[str, Statistics]) -> list[ColumnPlan]:
     """The plans of the columns of a table, of which a file has the schema."""
     schema = pq.read_schema(file)
@@ -533,7 +461,8 @@ def merged_table(files: Iterable[Sequence[Partial]]) -> MeasuredTable:
     whole: list[OrderedMerge] = []
     for file in files:
         whole = whole or [OrderedMerge() for _ in file]
-        _add(whole, file)
+        for merge, partial in zip(whole, file, strict=True):
+            merge.add(partial)
     partials = [merge.result() for merge in whole]
     measured = {partial.plan.name: read_out(partial) for partial in partials}
     return MeasuredTable(
@@ -544,67 +473,31 @@ def merged_table(files: Iterable[Sequence[Partial]]) -> MeasuredTable:
 
 
 def measured_files(files: Sequence[Path], plans: Sequence[ColumnPlan], threads: int = 0) -> Iterator[list[Partial]]:
-    """The merged row groups of each file, in order; at most twice as many groups as threads are measured or wait."""
-    threads = threads or min(8, processors())
-    waiting: deque[tuple[_Part, Future[list[Partial]]]] = deque()
-    merges = [OrderedMerge() for _ in plans]
-    parts = itertools.chain.from_iterable(map(_parts_of, files))
-    with ThreadPoolExecutor(threads) as pool:
-        while True:
-            for part in itertools.islice(parts, 2 * threads - len(waiting)):
-                waiting.append((part, pool.submit(part.measure, plans)))
-            if not waiting:
-                return
-            part, measured = waiting.popleft()
-            _add(merges, measured.result())
-            if part.last:
-                yield [merge.result() for merge in merges]
-                merges = [OrderedMerge() for _ in plans]
+    """The partials of each file, in order, measured on threads, whose number (0: one a core) changes no result."""
+    with ThreadPoolExecutor(threads or min(8, processors())) as pool:
+        yield from pool.map(lambda file: _measured(file, plans), files)
 
 
-def _add(merges: Sequence[OrderedMerge], partials: Sequence[Partial]) -> None:
-    for merge, partial in zip(merges, partials, strict=True):
-        merge.add(partial)
+def _measured(path: Path, plans: Sequence[ColumnPlan]) -> list[Partial]:
+    """Measure a file, a column at a time and a slice of it at once, so that memory stays small."""
+    texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
+    # Local pages need no buffering ahead, which would only add a copy.
+    with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
+        return [_column(file, plan) for plan in plans]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One row group of a file; a file without any is one part without rows."""
-
-    path: Path
-    group: int
-    footer: pq.FileMetaData
-
-    @property
-    def last(self) -> bool:
-        return bool(self.group >= self.footer.num_row_groups - 1)
-
-    def measure(self, plans: Sequence[ColumnPlan]) -> list[Partial]:
-        """Measure a column at a time and a slice of it at once, so that memory stays small."""
-        texts = [plan.name for plan in plans if plan.kind is Kind.TEXT]
-        # Local pages need no buffering ahead, which would only add a copy.
-        options = {"memory_map": True, "pre_buffer": False, "read_dictionary": texts}
-        with pq.ParquetFile(self.path, metadata=self.footer, **options) as file:
-            sizes: dict[str, int] = {}
-            if self.group < self.footer.num_row_groups:
-                group = self.footer.row_group(self.group)
-                columns = (group.column(index) for index in range(group.num_columns))
-                # A nested column, of which only nulls are counted, has another path and no size here.
-                sizes = {column.path_in_schema: column.total_uncompressed_size for column in columns}
-            return [self._column(file, plan, sizes.get(plan.name, 0)) for plan in plans]
-
-    def _column(self, file: pq.ParquetFile, plan: ColumnPlan, size: int) -> Partial:
-        merge = OrderedMerge()
-        if self.group < file.num_row_groups:
-            rows = max(1, min(_ROWS, _BYTES * self.footer.row_group(self.group).num_rows // max(1, size)))
-            for batch in file.iter_batches(rows, row_groups=[self.group], columns=[plan.name], use_threads=False):
-                merge.add(Partial.of(batch.column(plan.name), plan))
-        if not merge.levels:
-            merge.add(Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
-        return merge.result()
-
-
-def _parts_of(path: Path) -> Iterator[_Part]:
-    footer = pq.read_metadata(path)
-    for group in range(max(1, footer.num_row_groups)):
-        yield _Part(path, group, footer)
+def _column(file: pq.ParquetFile, plan: ColumnPlan) -> Partial:
+    whole = OrderedMerge()
+    for number in range(file.num_row_groups):
+        group, merge = file.metadata.row_group(number), OrderedMerge()
+        columns = map(group.column, range(group.num_columns))
+        # A nested column, of which only nulls are counted, has another path and no size here.
+        size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == plan.name)
+        rows = max(1, min(_ROWS, _BYTES * group.num_rows // max(1, size)))
+        for batch in file.iter_batches(rows, row_groups=[number], columns=[plan.name], use_threads=False):
+            merge.add(Partial.of(batch.column(plan.name), plan))
+        if merge.levels:
+            whole.add(merge.result())
+    if not whole.levels:
+        whole.add(Partial.of(pa.array([], file.schema_arrow.field(plan.name).type), plan))
+    return whole.result()

@@ -15,13 +15,13 @@ from tfx_bsl.sketches import KmvSketch, MisraGriesSketch, QuantilesSketch  # typ
 
 from gatehouse.data.piece_files import PieceFiles, file_batches
 from gatehouse.data.statistics.columns import (
-    Binned,
     ColumnPlan,
     CountedNumbers,
     CountedTexts,
     Counts,
-    Lengths,
     Moments,
+    NumberSummary,
+    TextSummary,
 )
 from gatehouse.data.statistics.partial import (
     MeasuredTable,
@@ -117,12 +117,12 @@ def packed(partials: Sequence[Partial]) -> pa.Table:
                 numbers, arrays = [values.values.dtype.str], [values.values, values.counts]
             case CountedTexts():
                 words, arrays = values.values, [values.counts]
-            case SketchedNumbers():
-                numbers = [values.low, values.high, values.zeros, [*vars(values.moments).values()]]
-                arrays, sketches = [values.binned.up_to, values.binned.below], [values.hashes, values.quantiles]
-            case SketchedTexts():
-                numbers = [values.rows, [*vars(values.lengths).values()], values.low, values.high]
-                arrays, sketches = [values.listed], [values.hashes, values.heavy]
+            case SketchedNumbers(summary=of):
+                numbers = [of.low, of.high, of.zeros, [*vars(of.moments).values()]]
+                arrays, sketches = [of.up_to, of.below], [values.hashes, values.quantiles]
+            case SketchedTexts(summary=texts_of):
+                *numbers, listed = vars(texts_of).values()
+                arrays, sketches = [listed], [values.hashes, values.heavy]
         about = {"rows": partial.rows, "nulls": partial.nulls, "not_finite": partial.not_finite}
         facts.append(json.dumps([about, type(values).__name__, numbers]))
         blobs.append([array.tobytes() for array in arrays] + [sketch.__getstate__() for sketch in sketches])
@@ -144,13 +144,11 @@ def unpacked(row: pa.Table, plan: ColumnPlan) -> Partial:
             values = CountedTexts(row["texts"].chunk(0).flatten(), _counts(blobs[0]))
         case "SketchedNumbers":
             low, high, zeros, moments = numbers
-            binned = Binned(*map(_counts, blobs[:2]))
-            sketches = _sketch(KmvSketch, blobs[2]), _sketch(QuantilesSketch, blobs[3])
-            values = SketchedNumbers(low, high, zeros, Moments(*moments), binned, *sketches)
+            summary = NumberSummary(low, high, zeros, Moments(*moments), *map(_counts, blobs[:2]))
+            values = SketchedNumbers(summary, _sketch(KmvSketch, blobs[2]), _sketch(QuantilesSketch, blobs[3]))
         case "SketchedTexts":
-            rows, lengths, low, high = numbers
-            sketches = _sketch(KmvSketch, blobs[1]), _sketch(MisraGriesSketch, blobs[2])
-            values = SketchedTexts(rows, Lengths(*lengths), low, high, _counts(blobs[0]), *sketches)
+            described = TextSummary(*numbers, _counts(blobs[0]))
+            values = SketchedTexts(described, _sketch(KmvSketch, blobs[1]), _sketch(MisraGriesSketch, blobs[2]))
     return Partial(plan=plan, values=values, **about)
 
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from gatehouse.data.validation.contract import (
     NOT_GIVEN,
     Contract,
     ForeignKey,
+    Freshness,
     GradedRule,
     Ordering,
     Rule,
@@ -30,18 +32,24 @@ _QUERY = re.compile(r"\b(select|from|table)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class RowRule:
-    """A rule that each row keeps or breaks; the first fields are as in `Anomaly`.
-
-    `broken` is a SQL condition that holds for a row that breaks it, `sql` the part of it that the user wrote. A rule is
-    `costly` if judging a value takes longer than grouping the rows by value.
-    """
+class Promise:
+    """One rule as an anomaly names it."""
 
     rule: str
     columns: tuple[str, ...]
     severity: str
     owner: str
     expected: str
+
+
+@dataclass(frozen=True)
+class RowRule(Promise):
+    """A rule that each row keeps or breaks.
+
+    `broken` is a SQL condition that holds for a row that breaks it, `sql` the part of it that the user wrote. A rule is
+    `costly` if judging a value takes longer than grouping the rows by value.
+    """
+
     broken: str
     tolerance: float = 0.0
     sql: str = ""
@@ -74,7 +82,7 @@ def row_rules(
             ),
             severity=expression.severity,
             owner=expression.owner,
-            expected=" ".join(expression.sql.split()),
+            expected=" ".join(expression.sql.split()) + _in_all_but(expression.tolerance),
             broken=f"NOT ({expression.sql}\n)",
             tolerance=expression.tolerance,
             sql=expression.sql,
@@ -144,6 +152,10 @@ def share(value: float) -> str:
     return f"{100 * value:.6g} %"
 
 
+def _in_all_but(tolerance: float) -> str:
+    return f" in all but {share(tolerance)} of the rows" if tolerance else ""
+
+
 _OTHER = "gatehouse_other"
 _WITHOUT_RULES = TableContract.model_construct(columns={}, extra_columns="allow", min_rows=Rule(value=0))
 
@@ -179,23 +191,6 @@ class Judge:
             _TableJudge(self, table, self.contract.tables.get(table_name, _WITHOUT_RULES)).run()
 
 
-@dataclass(frozen=True)
-class _Unique:
-    """Columns whose values no two rows share; a rule on one column ignores nulls."""
-
-    rule: str
-    severity: str
-    owner: str
-    columns: tuple[str, ...]
-    ignores_nulls: bool
-
-    @property
-    def distinct(self) -> str:
-        """SQL of the number of distinct hashes: rows are equal only if hashes are."""
-        hashed = f"count(DISTINCT hash({', '.join(map(quoted, self.columns))}))"
-        return f"{hashed} FILTER (WHERE {quoted(self.columns[0])} IS NOT NULL)" if self.ignores_nulls else hashed
-
-
 def rule_counts(connection: duckdb.DuckDBPyConnection, table: Table, contract: Contract) -> dict[str, int]:
     """How many rows of some files of a table break each rule on rows, by the key of the rule.
 
@@ -204,7 +199,7 @@ def rule_counts(connection: duckdb.DuckDBPyConnection, table: Table, contract: C
     judge = Judge(connection, {table.name: table}, contract, None, {}, None, Findings())
     of_table = _TableJudge(judge, table, contract.tables[table.name])
     alone = {key: rule for key, rule in of_table.rules().items() if not _QUERY.search(rule.sql)}
-    return of_table.scan({}, alone)
+    return of_table.scan(alone)
 
 
 class _TableJudge:
@@ -224,45 +219,40 @@ class _TableJudge:
         ]
 
     def run(self) -> None:
-        """Judge every rule; the scan of the table counts the rows that break any of them."""
+        """Judge every rule."""
         self._schema()
         rules = self.rules()
-        unique, freshness = list(self._unique_sets()), self.contract.freshness
-        aggregates = {
-            f"count|{key.columns[0]}": f"count({quoted(key.columns[0])})" for key in unique if key.ignores_nulls
-        }
-        aggregates |= {f"unique|{index}": key.distinct for index, key in enumerate(unique)}
-        if freshness and self.judge.as_of is None:
-            self._skip("", "freshness", "no table of the snapshot has event times", freshness.severity)
-        elif freshness and self._is_judged((freshness.column,), "freshness"):
-            column = quoted(freshness.column)
-            # A time after the snapshot's does not show how late the data is.
-            aggregates["freshness"] = f"max({column}) FILTER (WHERE {column} <= {literal(self.judge.as_of)})"
         broken = self.judge.broken.get(self.table.name, {})
-        scanned = {**broken, **self.scan(aggregates, {key: rule for key, rule in rules.items() if key not in broken})}
+        counted = {**broken, **self.scan({key: rule for key, rule in rules.items() if key not in broken})}
         self._row_counts()
         for key, rule in rules.items():
-            rows = scanned.get(key, 0)
-            if rows <= rule.tolerance * self.table.rows + 1e-9:
-                self.findings.judged += key in scanned
-                continue
-            allowed = f" in all but {share(rule.tolerance)} of the rows" if rule.sql and rule.tolerance else ""
-            shown = self._examples(f"WHERE {rule.broken}", rule.columns)
-            observed, expected = f"{rows:,} of {self.table.rows:,} rows that break it", rule.expected + allowed
-            self._add(rule.rule, rule.columns, rule.severity, rule.owner, expected, observed, rows, shown)
-        for index, keys in enumerate(unique):
-            rows = scanned[f"count|{keys.columns[0]}"] if keys.ignores_nulls else self.table.rows
-            self.findings.add(None if scanned[f"unique|{index}"] == rows else self._repeated(keys))
-        if "freshness" in scanned:
-            self._freshness(scanned["freshness"])
+            if key in counted:
+                observed = f"{counted[key]:,} of {self.table.rows:,} rows that break it"
+                self._add_rows(rule, counted[key], observed, f"WHERE {rule.broken}", rule.tolerance)
+        distinct = "values that no two rows share"
+        for column, graded in self._graded("unique"):
+            promise = Promise(graded.label, (column,), graded.severity, graded.owner, distinct)
+            self._unique(promise, f"WHERE {quoted(column)} IS NOT NULL")
+        for unique in self.contract.unique:
+            if self._is_judged(unique.columns, "unique"):
+                self._unique(Promise("unique", unique.columns, unique.severity, unique.owner, distinct), "")
+        if self.contract.freshness is not None:
+            self._freshness(self.contract.freshness)
         if self.contract.ordered is not None:
             self._ordering(self.contract.ordered)
         for foreign_key in self.contract.foreign_keys:
             self._foreign_key(foreign_key)
+        for column, graded in self._graded("min_distinct_share", "max_distinct_share"):
+            self._distinct_share(column, graded)
+        for column, graded in self._graded(*MOVEMENTS):
+            self._movement(column, graded)
+
+    def _graded(self, *keys: str) -> Iterator[tuple[str, GradedRule]]:
+        """The rules with one of the keys on columns of the right type, each with the owner of its column."""
         for column, promised in self.contract.columns.items():
-            for graded in promised.graded() if column in self.usable else ():
-                self._distinct_share(column, graded, promised.owner)
-                self._movement(column, graded, promised.owner)
+            for rule in promised.graded() if column in self.usable else ():
+                if rule.key in keys:
+                    yield column, replace(rule, owner=rule.owner or promised.owner)
 
     def rules(self) -> dict[str, RowRule]:
         """The rules on rows that can be evaluated, each under a key of its own; the others are anomalies."""
@@ -278,23 +268,22 @@ class _TableJudge:
         for column, promised in self.contract.columns.items():
             actual, kind = self.types.get(column), promised.type
             severity, owner = kind.severity or "fail", kind.owner or promised.owner
-            if actual is None:
-                present = ", ".join(self.types)
-                self._add("column", (column,), severity, owner, f"a column of type {kind.value}", f"only {present}")
-            elif actual != kind.value:
-                self._add("type", (column,), severity, owner, kind.value, actual)
-            elif column in self.alike:
-                self._add("column", (column,), severity, owner, "a name of its own", f"also {self.alike[column]}")
-            else:
+            if column in self.usable:
                 self.findings.add(None)
                 continue
+            rule, expected, observed = "type", str(kind.value), actual or ""
+            if actual is None:
+                rule, expected, observed = "column", f"a column of type {kind.value}", f"only {', '.join(self.types)}"
+            elif actual == kind.value:
+                rule, expected, observed = "column", "a name of its own", f"also {self.alike[column]}"
+            self._add(Promise(rule, (column,), severity, owner, expected), observed)
             self.findings.not_judged.append(
                 f"{self.table.name}.{column}: its values, as there is no one {kind.value} column of this name"
             )
         policy = self.contract.extra_columns
         for column in self.types if policy != "allow" else ():
             if column not in self.contract.columns:
-                self._add("extra_columns", (column,), policy, "", "no such column", self.types[column])
+                self._add(Promise("extra_columns", (column,), policy, "", "no such column"), self.types[column])
 
     def _row_counts(self) -> None:
         rows, contract = self.table.rows, self.contract
@@ -318,55 +307,45 @@ class _TableJudge:
             of_baseline = f", {rule.value:g} times the {before:,} of the baseline" if key.endswith("ratio") else ""
             limit = math.ceil(rule.value * unit) if least else math.floor(rule.value * unit)
             expected = f"at {'least' if least else 'most'} {limit:,} rows{of_baseline}"
-            self._add(key, (), rule.severity or "fail", rule.owner, expected, f"{rows:,} rows")
+            self._add(Promise(key, (), rule.severity or "fail", rule.owner, expected), f"{rows:,} rows")
 
-    def scan(self, aggregates: Mapping[str, str], keys: Mapping[str, RowRule]) -> dict[str, Any]:
-        """Scan once for all aggregates and rules; if a rule fails on some row, scan again to find which rule."""
+    def scan(self, rules: Mapping[str, RowRule]) -> dict[str, int]:
+        """Count the rows that break each rule, in one scan; if a rule fails on some row, scan again to find which."""
         # Of columns whose values repeat, each value is judged once.
         by_column: dict[str, dict[str, str]] = {}
-        for key, rule in keys.items():
+        for key, rule in rules.items():
             if rule.costly:
                 by_column.setdefault(rule.columns[0], {})[key] = rule.broken
-        scanned: dict[str, Any] = {}
+        counted: dict[str, int] = {}
         for column, broken in by_column.items():
             if repeats(self.connection, self.table.name, column):
-                scanned |= scan_values(self.connection, self.table.name, column, broken)
-        counts = {key: count(rule.broken) for key, rule in keys.items() if key not in scanned}
-        try:
-            return scanned | scan(self.connection, self.table.name, {**aggregates, **counts})
-        except duckdb.Error:
-            scanned |= scan(self.connection, self.table.name, aggregates)
+                counted |= scan_values(self.connection, self.table.name, column, broken)
+        counts = {key: count(rule.broken) for key, rule in rules.items() if key not in counted}
+        with suppress(duckdb.Error):
+            return counted | scan(self.connection, self.table.name, counts)
         for key in counts:
             try:
-                scanned |= scan(self.connection, self.table.name, {key: counts[key]})
+                counted |= scan(self.connection, self.table.name, {key: counts[key]})
             except duckdb.Error as error:
-                self._cannot_run(keys[key], self._message(error))
-        return scanned
+                self._cannot_run(rules[key], self._message(error))
+        return counted
 
-    def _unique_sets(self) -> Iterator[_Unique]:
-        for column, promised in self.contract.columns.items():
-            for graded in promised.graded() if column in self.usable else ():
-                if graded.key == "unique":
-                    yield _Unique(graded.label, graded.severity, graded.owner or promised.owner, (column,), True)
-        for key in self.contract.unique:
-            if self._is_judged(key.columns, "unique"):
-                yield _Unique("unique", key.severity, key.owner, key.columns, False)
-
-    def _repeated(self, key: _Unique) -> Anomaly | None:
-        """Count exactly what the hashes of the scan suggest; None if only two hashes met."""
-        listed = ", ".join(map(quoted, key.columns))
-        where = f"WHERE {quoted(key.columns[0])} IS NOT NULL" if key.ignores_nulls else ""
+    def _unique(self, promise: Promise, where: str) -> None:
+        """Judge that no two of the rows chosen by `where` share their values."""
+        listed = ", ".join(map(quoted, promise.columns))
         grouped = f"SELECT count(*) AS n FROM {quoted(self.table.name)} {where} GROUP BY {listed} HAVING count(*) > 1"
-        rows = int(self.connection.execute(f"SELECT coalesce(sum(n), 0) FROM ({grouped})").fetchall()[0][0])
-        if rows == 0:
-            return None
-        shown = self._examples(f"{where} QUALIFY count(*) OVER (PARTITION BY {listed}) > 1", key.columns)
-        observed, expected = f"{rows:,} rows that share them with another row", "values that no two rows share"
-        return self._anomaly(key.rule, key.columns, key.severity, key.owner, expected, observed, rows, shown)
+        rows = int(self._value(f"SELECT coalesce(sum(n), 0) FROM ({grouped})"))
+        shared = f"{where} QUALIFY count(*) OVER (PARTITION BY {listed}) > 1"
+        self._add_rows(promise, rows, f"{rows:,} rows that share them with another row", shared)
 
-    def _freshness(self, newest: datetime | None) -> None:
-        rule, as_of = self.contract.freshness, self.judge.as_of
-        assert rule is not None and as_of is not None  # the scan has the newest time only with such a rule
+    def _freshness(self, rule: Freshness) -> None:
+        as_of, column = self.judge.as_of, quoted(rule.column)
+        if as_of is None:
+            self._skip("", "freshness", "no table of the snapshot has event times", rule.severity)
+        if as_of is None or not self._is_judged((rule.column,), "freshness"):
+            return
+        # A time after the snapshot's does not show how late the data is.
+        newest = self._value(f"SELECT max({column}) FROM {quoted(self.table.name)} WHERE {column} <= {literal(as_of)}")
         if newest is not None and newest.tzinfo is None:
             newest = newest.replace(tzinfo=UTC)
         if newest is not None and as_of - newest <= rule.within:
@@ -376,30 +355,26 @@ class _TableJudge:
         within = f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"
         expected = f"a row at most {within} older than {as_of.isoformat()}"
         observed = f"{newest.isoformat()} as the newest" if newest else "no value up to then"
-        if rule.column in self.sensitive:
-            observed = "none"
-        self._add("freshness", (rule.column,), rule.severity, rule.owner, expected, observed)
+        observed = "none" if rule.column in self.sensitive else observed
+        self._add(Promise("freshness", (rule.column,), rule.severity, rule.owner, expected), observed)
 
     def _ordering(self, order: Ordering) -> None:
         if not self._is_judged(order.by, "ordered"):
             return
         limit = self.judge.contract.examples
         rows, first = misplaced(self.connection, self.table, order.by, order.descending, order.strictly, limit)
-        if rows == 0:
-            self.findings.add(None)
-            return
         direction = "falling" if order.descending else "rising"
         expected = f"rows in {'strictly ' if order.strictly else ''}{direction} order"
-        shown = self._examples(f"WHERE gatehouse_row IN ({', '.join(map(str, first))})", order.by) if first else ()
         observed = f"{rows:,} row{'s' * (rows != 1)} out of order"
-        self._add("ordered", order.by, order.severity, order.owner, expected, observed, rows, shown)
+        shown = f"WHERE gatehouse_row IN ({', '.join(map(str, first)) or 'NULL'})"
+        self._add_rows(Promise("ordered", order.by, order.severity, order.owner, expected), rows, observed, shown)
 
     def _foreign_key(self, key: ForeignKey) -> None:
         tables = self.judge.elsewhere.get(key.snapshot, {}) if key.snapshot else self.judge.tables
         target, to = tables.get(key.table), key.to or key.columns
         place = f"{key.table} of {key.snapshot}" if key.snapshot else key.table
-        expected = f"values of {place}({', '.join(to)})"
-        expected += f" in all but {share(key.tolerance)} of the rows" if key.tolerance else ""
+        expected = f"values of {place}({', '.join(to)}){_in_all_but(key.tolerance)}"
+        promise = Promise("foreign_keys", key.columns, key.severity, key.owner, expected)
         if key.snapshot == NOT_GIVEN:
             self._skip(", ".join(key.columns), "foreign_keys", f"{key.table} is not given", key.severity)
         if key.snapshot == NOT_GIVEN or not self._is_judged(key.columns, "foreign_keys"):
@@ -415,27 +390,20 @@ class _TableJudge:
             ]
             observed = unlike[0] if unlike else ""
         if observed or target is None:
-            self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed)
+            self._add(promise, observed)
             return
         columns = [f"{quoted(self.table.name)}.{quoted(column)}" for column in key.columns]
         pairs = " AND ".join(f"{_OTHER}.{quoted(there)} = {here}" for here, there in zip(columns, to, strict=True))
         valid = " AND ".join(f"{column} IS NOT NULL" for column in columns)
         where = f"WHERE {valid} AND NOT EXISTS (SELECT 1 FROM {quoted(target.name)} AS {_OTHER} WHERE {pairs})"
         try:
-            rows = self.connection.execute(f"SELECT count(*) FROM {quoted(self.table.name)} {where}").fetchall()[0][0]
+            rows = int(self._value(f"SELECT count(*) FROM {quoted(self.table.name)} {where}"))
         except duckdb.Error as error:
-            observed = f"that it cannot be evaluated: {self._message(error)}"
-            self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed)
+            self._cannot_run(promise, self._message(error))
             return
-        if rows <= key.tolerance * self.table.rows + 1e-9:
-            self.findings.add(None)
-            return
-        shown, observed = self._examples(where, key.columns), f"{rows:,} rows without a match"
-        self._add("foreign_keys", key.columns, key.severity, key.owner, expected, observed, rows, shown)
+        self._add_rows(promise, rows, f"{rows:,} rows without a match", where, key.tolerance)
 
-    def _distinct_share(self, column: str, rule: GradedRule, owner: str) -> None:
-        if not rule.key.endswith("distinct_share"):
-            return
+    def _distinct_share(self, column: str, rule: GradedRule) -> None:
         statistics = self.judge.statistics[self.table.name][column]
         valid = self.table.rows - statistics["nulls"]
         distinct = statistics.get("distinct", 0) / valid if valid else 0.0
@@ -445,13 +413,11 @@ class _TableJudge:
             return
         expected = f"at {'least' if least else 'most'} {rule.value:.4g} different values to a value"
         about = "" if statistics.get("exact", True) else "about "
-        self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{about}{distinct:.4g}")
+        self._add(Promise(rule.label, (column,), rule.severity, rule.owner, expected), f"{about}{distinct:.4g}")
 
-    def _movement(self, column: str, rule: GradedRule, owner: str) -> None:
+    def _movement(self, column: str, rule: GradedRule) -> None:
         """Judge how far a distribution moved from the baseline."""
-        movement, baseline, table = MOVEMENTS.get(rule.key), self.judge.baseline, self.table.name
-        if movement is None:
-            return
+        movement, baseline, table = MOVEMENTS[rule.key], self.judge.baseline, self.table.name
         before = baseline.statistics.get(table, {}).get(column) if baseline else None
         now = baseline.rebinned.get(table, {}).get(column) if baseline else None
         if baseline is None or before is None or now is None:
@@ -468,7 +434,7 @@ class _TableJudge:
             self.findings.add(None)
         else:
             expected = f"{movement.title} at most {rule.value:g}{movement.unit}"
-            self._add(rule.label, (column,), rule.severity, rule.owner or owner, expected, f"{distance:.6g}")
+            self._add(Promise(rule.label, (column,), rule.severity, rule.owner, expected), f"{distance:.6g}")
 
     def _not_compared(self, column: str, rule: str, severity: str) -> None:
         why = "the baseline has no statistics of it" if self.judge.baseline else "there is no baseline"
@@ -479,8 +445,8 @@ class _TableJudge:
         place = f"{self.table.name}.{column}" if column else self.table.name
         self.findings.not_judged.append(f"{place}: {rule}, as {why}")
         if self.judge.contract.require_judged:
-            expected, columns = f"{rule} to be judged", (column,) if column else ()
-            self._add("not checked", columns, severity, "", expected, f"that {why}")
+            columns = (column,) if column else ()
+            self._add(Promise("not checked", columns, severity, "", f"{rule} to be judged"), f"that {why}")
 
     def _is_judged(self, columns: Iterable[str], rule: str) -> bool:
         """Whether the table has the columns of a rule in the right type; if not, the rule is listed as not judged."""
@@ -491,9 +457,8 @@ class _TableJudge:
             )
         return not wrong
 
-    def _cannot_run(self, rule: RowRule, why: str) -> None:
-        observed = f"that it cannot be evaluated: {why}"
-        self._add(rule.rule, rule.columns, rule.severity, rule.owner, rule.expected, observed)
+    def _cannot_run(self, promise: Promise, why: str) -> None:
+        self._add(promise, f"that it cannot be evaluated: {why}")
 
     def _message(self, error: duckdb.Error) -> str:
         """DuckDB's message, or only its class if the message could hold a sensitive value."""
@@ -502,25 +467,27 @@ class _TableJudge:
         hidden = any(self.judge.contract.sensitive(table) for table in self.judge.contract.tables)
         return type(error).__name__ if hidden or self.judge.elsewhere else str(error).splitlines()[0]
 
-    def _examples(self, condition: str, columns: Sequence[str]) -> tuple[dict[str, Any], ...]:
+    def _value(self, query: str) -> Any:
+        return self.connection.execute(query).fetchall()[0][0]
+
+    def _add_rows(self, promise: Promise, rows: int, observed: str, condition: str, tolerance: float = 0.0) -> None:
+        """Add how many rows break a rule, and the first rows for which a condition, `WHERE …` or `QUALIFY …`, holds."""
+        if rows <= tolerance * self.table.rows + 1e-9:
+            self.findings.add(None)
+            return
         first = next(iter(self.contract.unique), None)
         key = [column for column in first.columns if column in self.types] if first else []
-        limit = self.judge.contract.examples
-        return examples(self.connection, self.table, condition, [*key, *columns], self.sensitive, limit)
+        shown, limit = [*key, *promise.columns], self.judge.contract.examples
+        self._add(
+            promise, observed, rows, examples(self.connection, self.table, condition, shown, self.sensitive, limit)
+        )
 
-    def _anomaly(
-        self,
-        rule: str,
-        columns: Sequence[str],
-        severity: str,
-        owner: str,
-        expected: str,
-        observed: str,
-        rows: int | None = None,
-        shown: tuple[dict[str, Any], ...] = (),
-    ) -> Anomaly:
-        listed, owner = ", ".join(columns), owner or self.owner
-        return Anomaly(self.table.name, rule, listed, severity, owner, expected, observed, rows, shown)
-
-    def _add(self, *parts: Any) -> None:
-        self.findings.add(self._anomaly(*parts))
+    def _add(
+        self, promise: Promise, observed: str, rows: int | None = None, shown: tuple[dict[str, Any], ...] = ()
+    ) -> None:
+        listed, owner = ", ".join(promise.columns), promise.owner or self.owner
+        self.findings.add(
+            Anomaly(
+                self.table.name, promise.rule, listed, promise.severity, owner, promise.expected, observed, rows, shown
+            )
+        )

@@ -21,7 +21,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from gatehouse.configuration.strict import Duration, Strict
 from gatehouse.errors import ConfigurationError
-from gatehouse.runtime.plural import counted
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
 from gatehouse.store.parameters import checked
@@ -250,39 +249,36 @@ class ColumnContract(ColumnRules):
 
 def _column_problems(column: ColumnContract) -> Iterator[Problem]:
     """Rules that do not fit the type of the column, or that no value keeps."""
-    kind = column.type.value
-    blocks: list[tuple[tuple[str, ...], dict[str, Any]]] = [((), dict(column.stated()))]
-    if column.warn is not None:
-        blocks.append((("warn",), dict(column.warn.stated())))
-    for place, rules in blocks:
-        for key, rule in rules.items():
-            if why := _unsuited(key, rule.value, kind, column.sensitive):
-                yield (*place, key), why, rule.value
-            if place and rule.severity == "fail":
-                why = "is under `warn`; move the rule up, or leave `severity` out"
-                yield (*place, key, "severity"), why, "fail"
-        for low, high in _PAIRS:
-            if low in rules and high in rules:
-                yield from reversed_bounds(place, low, rules[low].value, high, rules[high].value)
+    rules = {rule.label: rule for rule in column.graded()}
+    for label, rule in rules.items():
+        if why := _unsuited(rule, column.type.value, column.sensitive):
+            yield tuple(label.split(".")), why, rule.value
+    for key, stated in column.warn.stated() if column.warn else ():
+        if stated.severity == "fail":
+            yield ("warn", key, "severity"), "is under `warn`; move the rule up, or leave `severity` out", "fail"
+    for low, high in _PAIRS:
+        for place in ("", "warn."):
+            if (least := rules.get(place + low)) and (greatest := rules.get(place + high)):
+                yield from reversed_bounds(least.label, least.value, greatest.value)
     if column.protected and column.sensitive:
         yield ("protected",), _NAMES_GROUPS, True
-    if not column.nullable.value and column.completeness is not None:
+    if "nullable" in rules and column.completeness is not None:
         message = "says nothing beside nullable: false; keep one of the two"
         yield ("completeness",), message, column.completeness.value
 
 
-def unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str, str]]:
-    """The place, the key and the reason of every rule that a sensitive column cannot have."""
-    for place, rules in (("", column), ("warn.", column.warn or ColumnRules())):
-        for key, rule in rules.stated():
-            if why := _unsuited(key, rule.value, column.type.value, sensitive=True):
-                yield place, key, why
+def _unsuited_if_sensitive(column: ColumnContract) -> Iterator[tuple[str, str]]:
+    """The label and the reason of every rule that a sensitive column cannot have."""
+    for rule in column.graded():
+        if why := _unsuited(rule, column.type.value, sensitive=True):
+            yield rule.label, why
     if column.protected:
-        yield "", "protected", _NAMES_GROUPS
+        yield "protected", _NAMES_GROUPS
 
 
-def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
+def _unsuited(rule: GradedRule, kind: str, sensitive: bool) -> str:
     """Why a column of this type cannot have a rule; empty if it can."""
+    key, value = rule.key, rule.value
     if key in ("min", "max"):
         if isinstance(value, datetime) != (kind == "timestamp") or kind not in (*_NUMERIC, "timestamp"):
             return f"{value!r} cannot bound a column of type {kind}"
@@ -304,10 +300,12 @@ def _unsuited(key: str, value: Any, kind: str, sensitive: bool) -> str:
     return ""
 
 
-def reversed_bounds(place: tuple[str, ...], low: str, least: Any, high: str, greatest: Any) -> Iterator[Problem]:
-    """The problem of a lower bound above the upper one."""
+def reversed_bounds(label: str, least: Any, greatest: Any) -> Iterator[Problem]:
+    """The problem of a lower bound, such as `warn.min_length`, above the upper one."""
     if isinstance(least, datetime) == isinstance(greatest, datetime) and least > greatest:
-        yield (*place, low), f"expected {low} <= {high}, found {least} > {greatest}", least
+        low = label.removeprefix("warn.")
+        expected = f"expected {low} <= {low.replace('min', 'max')}, found {least} > {greatest}"
+        yield tuple(label.split(".")), expected, least
 
 
 CONTRACT_FILE = "contract.json"
@@ -413,7 +411,7 @@ def _table_problems(table: TableContract) -> Iterator[Problem]:
     for low, high in (("min_rows", "max_rows"), ("min_rows_ratio", "max_rows_ratio")):
         least, greatest = getattr(table, low), getattr(table, high)
         if least is not None and greatest is not None:
-            yield from reversed_bounds((), low, least.value, high, greatest.value)
+            yield from reversed_bounds(low, least.value, greatest.value)
     used: list[tuple[tuple[int | str, ...], tuple[str, ...]]] = [
         *((("unique", index), key.columns) for index, key in enumerate(table.unique)),
         *((("foreign_keys", index, "columns"), key.columns) for index, key in enumerate(table.foreign_keys)),
@@ -485,8 +483,8 @@ class Contract(Part):
         for table, columns in declared.items():
             promised = self.tables[table].columns if table in self.tables else {}
             for column in (name for name in promised if name in columns):
-                for place, key, why in unsuited_if_sensitive(promised[column]):
-                    yield f"tables.{table}.columns.{column}.{place}{key}: {why}"
+                for label, why in _unsuited_if_sensitive(promised[column]):
+                    yield f"tables.{table}.columns.{column}.{label}: {why}"
 
     def snapshots(self) -> tuple[str, ...]:
         """The other snapshots that foreign keys name."""
@@ -557,13 +555,4 @@ def published_contract(text: str) -> Contract:
 
     Raises ConfigurationError listing every problem with the path of its key.
     """
-    try:
-        return Contract.model_validate(json.loads(text))
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, line['loc'])) or 'the file'}: {line['msg']}" for line in error.errors()]
-    except json.JSONDecodeError as error:
-        problems = [f"expected the JSON of a contract, found {error}"]
-    listed = "".join(f"\n  - {CONTRACT_FILE}: {problem}" for problem in problems)
-    raise ConfigurationError(
-        f"{counted(len(problems), 'problem')} in the published contract. Publish it again:{listed}"
-    )
+    return checked(CONTRACT_FILE, Contract, json.loads(text))

@@ -5,14 +5,14 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import duckdb
-
 from gatehouse.configuration.yaml_lines import yaml_text
 from gatehouse.data.snapshot.deliveries import delivered_tables
+from gatehouse.data.statistics import Statistics
+from gatehouse.data.statistics.stage import MeasureRequest, measure, measurement
 from gatehouse.data.validation.tables import Table, alike, opened, scan, tables_of
 from gatehouse.errors import ConfigurationError
 from gatehouse.runtime.plural import counted
@@ -32,29 +32,33 @@ _PERSONAL = re.compile(
 )
 _CLOSED = {(0, 1), (1, 7), (0, 6), (1, 12), (0, 11), (0, 23), (1, 24), (1, 31), (1, 53), (0, 59), (1, 366)}
 """Ranges that cannot grow: flags, weekdays, months, hours, days, weeks, minutes."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class _Column:
-    """The measurements of a column; times in microseconds since 1970, and `low` to `high` of finite values alone."""
+    """A column: its type in the contract's words, its statistics, and whether every value differs.
+
+    `hidden` says why no value of it may be written; empty if values may be.
+    """
 
     name: str
     kind: str
     rows: int
-    present: int
-    distinct: int
-    low: Any = None
-    high: Any = None
-    not_finite: int = 0
-    nan: int = 0
-    longest: int | None = None
-    unique: bool = False
-    values: Mapping[str, int] | None = None
+    statistics: Statistics
+    unique: bool
+    hidden: str
 
     @property
     def nulls(self) -> int:
-        return self.rows - self.present
+        return int(self.statistics["nulls"])
+
+    @property
+    def present(self) -> int:
+        return self.rows - self.nulls
+
+    @property
+    def distinct(self) -> int:
+        return int(self.statistics["distinct"])
 
 
 def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
@@ -79,13 +83,11 @@ def infer_contract(store: ArtifactStore, snapshot: Reference | str) -> str:
         "tables:",
     ]
     described = False
-    with store.workspace() as workspace, opened(tuple(tables.values()), workspace) as connection:
-        for table in tables.values():
-            order = delivered[table.name].columns
-            columns = sorted(_measured(connection, table), key=lambda column: order.index(column.name))
-            if columns:
-                described = True
-                lines += _table(table, columns)
+    for name, columns in _measured(store, reference, tables).items():
+        order = delivered[name].columns
+        if columns:
+            described = True
+            lines += _table(tables[name], sorted(columns, key=lambda column: order.index(column.name)))
     if not described:
         raise ConfigurationError(f"{reference.short}: no table has a column of a type that a contract can state.")
     return "\n".join(lines) + "\n"
@@ -109,47 +111,43 @@ def _left_out(table: Table) -> dict[str, str]:
     return reasons
 
 
-def _measured(connection: duckdb.DuckDBPyConnection, table: Table) -> Iterator[_Column]:
-    """Measure every column in two passes over the table, and count the values of those that have few."""
-    left_out = _left_out(table)
-    kinds = {column: kind for column, kind in table.types().items() if column not in left_out}
-    aggregates = {}
-    for column, kind in kinds.items():
-        cell = quoted(column)
-        aggregates[column, "present"] = f"count({cell})"
-        aggregates[column, "distinct"] = f"approx_count_distinct({cell})"
-        if kind == "string":
-            aggregates[column, "longest"] = f"max(length({cell}))"
-        elif kind == "int64":
-            aggregates |= {(column, "low"): f"min({cell})", (column, "high"): f"max({cell})"}
-        elif kind in ("double", "timestamp"):
-            finite, number = f"FILTER (isfinite({cell}))", cell if kind == "double" else f"epoch_us({cell})"
-            aggregates |= {(column, "low"): f"min({number}) {finite}", (column, "high"): f"max({number}) {finite}"}
-        if kind == "double":
-            aggregates[column, "not_finite"] = f"count(*) FILTER (NOT isfinite({cell}))"
-            aggregates[column, "nan"] = f"count(*) FILTER (isnan({cell}))"
-    places = {f"{index}": place for index, place in enumerate(aggregates)}
-    scanned = scan(connection, table.name, {index: aggregates[place] for index, place in places.items()})
-    facts: dict[str, dict[str, Any]] = {column: {} for column in kinds}
-    for index, (column, fact) in places.items():
-        facts[column][fact] = scanned[index]
-    likely = [
-        column
-        for column, kind in kinds.items()
-        if kind in ("int64", "string") and facts[column]["distinct"] >= 0.7 * facts[column]["present"] > 0.7
-    ]
-    exact = scan(connection, table.name, {column: f"count(DISTINCT {quoted(column)})" for column in likely})
-    for column, kind in kinds.items():
-        measured = _Column(
-            column, kind, table.rows, **facts[column], unique=exact.get(column) == facts[column]["present"]
-        )
-        if kind == "string" and measured.present >= _ENOUGH_FOR_SHARES and measured.distinct <= 4 * _FEW_VALUES:
-            cell = quoted(column)
-            counts = f"SELECT {cell}, count(*) FROM {quoted(table.name)} WHERE {cell} IS NOT NULL GROUP BY 1"
-            values = dict(sorted(connection.execute(counts).fetchall()))
-            yield _Column(**(vars(measured) | {"values": values}))
-        else:
-            yield measured
+def _hidden(table: Table, column: str) -> str:
+    if column in table.sensitive:
+        return "The source declares it sensitive, so no value of it is shown."
+    if looks_personal(column):
+        return "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
+    return ""
+
+
+def _measured(store: ArtifactStore, snapshot: Reference, tables: Mapping[str, Table]) -> dict[str, list[_Column]]:
+    """The columns of each table that a contract can state.
+
+    The statistics are those by which a validation judges the contract afterwards.
+    """
+    hidden = {name: {column for column in table.types() if _hidden(table, column)} for name, table in tables.items()}
+    sensitive = {name: tuple(columns | _left_out(tables[name]).keys()) for name, columns in hidden.items() if columns}
+    datasets = store.manifest(snapshot).derived_from
+    measuring = MeasureRequest(name=snapshot.name, datasets=datasets, sensitive=dict.fromkeys(tables, ()) | sensitive)
+    statistics = measurement(store, measure(measuring, store).statistics).statistics
+    columns: dict[str, list[_Column]] = {}
+    with store.workspace() as workspace, opened(tuple(tables.values()), workspace) as connection:
+        for name, table in tables.items():
+            left_out, measured = _left_out(table), statistics[name]
+            kinds = {column: kind for column, kind in table.types().items() if column not in left_out}
+            present = {column: table.rows - measured[column]["nulls"] for column in kinds}
+            # A sketch does not tell whether every value differs.
+            likely = [
+                column
+                for column, kind in kinds.items()
+                if kind in ("int64", "string") and measured[column]["distinct"] >= 0.7 * present[column] > 0.7
+            ]
+            distinct = scan(connection, table.name, {column: f"count(DISTINCT {quoted(column)})" for column in likely})
+            columns[name] = [
+                _Column(column, kind, table.rows, measured[column], distinct.get(column) == present[column], why)
+                for column, kind in kinds.items()
+                for why in [_hidden(table, column)]
+            ]
+    return columns
 
 
 def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
@@ -167,25 +165,20 @@ def _table(table: Table, columns: list[_Column]) -> Iterator[str]:
         rules["extra_columns"] = "allow"
     yield textwrap.indent(yaml_text(rules | {"columns": {}}, **_STYLE).removesuffix(" {}"), "    ")
     for column in columns:
-        hidden = ""
-        if column.name in table.sensitive:
-            hidden = "The source declares it sensitive, so no value of it is shown."
-        elif looks_personal(column.name):
-            hidden = "Its name looks personal, so no value of it is shown: check, and remove `sensitive` if it is not."
-        rules, notes = _rules(column, bool(hidden))
-        if hidden:
-            yield f"      # {hidden}"
+        rules, notes = _rules(column)
+        if column.hidden:
+            yield f"      # {column.hidden}"
         yield f"      # {'; '.join(notes)}"
         yield textwrap.indent(yaml_text({column.name: rules}, **_STYLE), "      ")
 
 
-def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
+def _rules(column: _Column) -> tuple[dict[str, Any], list[str]]:
     """The rules of a column, and what was seen of it."""
     nulls = counted(column.nulls, "null") if column.nulls else "no nulls"
     rules: dict[str, Any] = {"type": column.kind}
     warn: dict[str, Any] = {}
     notes = [f"{nulls} in {counted(column.rows, 'row')}"]
-    if hidden:
+    if column.hidden:
         rules["sensitive"] = True
     if column.rows >= _ENOUGH_FOR_SHARES:
         complete = 1 - 1.5 * column.nulls / column.rows - 0.01
@@ -193,53 +186,55 @@ def _rules(column: _Column, hidden: bool) -> tuple[dict[str, Any], list[str]]:
             rules["nullable"] = False
         elif complete >= 0.01:
             rules["completeness"] = math.floor(100 * complete) / 100
-    if column.low is not None and not hidden:
-        low, high = column.low, column.high
-        if column.kind == "timestamp":
-            years = [moment.year for bound in (low, high) if (moment := _moment(bound))]
-            notes.append(" to ".join(str(_moment(bound) or "no date of the calendar") for bound in (low, high)))
-            if column.present >= _ENOUGH_FOR_BOUNDS and len(years) == 2:
-                # No clock that works shows a time ten years after the newest one.
-                rules["min"] = datetime(max(years[0] - 1, 1), 1, 1, tzinfo=UTC).isoformat()
-                rules["max"] = datetime(min(years[1] + 10, 9999), 1, 1, tzinfo=UTC).isoformat()
-        else:
-            notes.append(f"{low:,} to {high:,}" if column.kind == "int64" else f"{low:,.6g} to {high:,.6g}")
-            if column.not_finite:
-                notes.append(f"NaN or infinite in {counted(column.not_finite, 'row')}")
-            if column.present >= _ENOUGH_FOR_BOUNDS and not column.nan:  # NaN breaks every bound.
-                closed = column.kind == "int64" and (low, high) in _CLOSED
-                least, greatest = (low, high) if closed else _round_bounds(low, high)
-                if column.unique and column.kind == "int64":
-                    greatest = None
-                # An infinity breaks a bound, and the next delivery may exceed what a first one has: that only warns.
-                for key, bound in (("min", least), ("max", greatest)):
-                    if bound is not None:
-                        (rules if closed or (bound == 0 and not column.not_finite) else warn)[key] = bound
-    if column.longest is not None:
-        notes.append(f"at most {counted(column.longest, 'character')}")
-        values = {} if hidden else column.values or {}
+    seen = column.statistics
+    if column.kind == "timestamp" and "min" in seen:
+        bounds = [_moment(seen["min"]), _moment(seen["max"])]
+        notes.append(" to ".join(str(bound or "no date of the calendar") for bound in bounds))
+        years = [bound.year for bound in bounds if bound]
+        if column.present >= _ENOUGH_FOR_BOUNDS and len(years) == 2:
+            # No clock that works shows a time ten years after the newest one.
+            rules["min"] = datetime(max(years[0] - 1, 1), 1, 1, tzinfo=UTC).isoformat()
+            rules["max"] = datetime(min(years[1] + 10, 9999), 1, 1, tzinfo=UTC).isoformat()
+    elif column.kind in ("int64", "double") and "min" in seen:
+        low, high = seen["min"], seen["max"]
+        notes.append(f"{low:,} to {high:,}" if column.kind == "int64" else f"{low:,.6g} to {high:,.6g}")
+        if seen.get("not_finite"):  # NaN and infinities break every bound.
+            notes.append(f"NaN or infinite in {counted(seen['not_finite'], 'row')}")
+        elif column.present >= _ENOUGH_FOR_BOUNDS:
+            closed = column.kind == "int64" and (low, high) in _CLOSED
+            least, greatest = (low, high) if closed else _round_bounds(low, high)
+            if column.unique and column.kind == "int64":
+                greatest = None
+            # The next delivery may exceed what a first one has: that only warns.
+            for key, bound in (("min", least), ("max", greatest)):
+                if bound is not None:
+                    (rules if closed or bound == 0 else warn)[key] = bound
+    elif column.kind == "string" and "max_length" in seen:
+        notes.append(f"at most {counted(seen['max_length'], 'character')}")
+        values = dict(seen["values"]) if not seen["other"] else {}
         few = 0 < len(values) <= min(_FEW_VALUES, column.present // _ROWS_PER_VALUE)
         if few and all(len(value) <= _LONGEST_VALUE and "\0" not in value for value in values):
             rarest = min(values.values())
             notes.append(f"{counted(len(values), 'value')}, the rarest in {counted(rarest, 'row')}")
             warn["allowed"] = sorted(values)
         elif column.present >= _ENOUGH_FOR_SHARES:
-            warn["max_length"] = max(10, math.ceil(column.longest * 1.5 / 10) * 10)
+            warn["max_length"] = max(10, math.ceil(seen["max_length"] * 1.5 / 10) * 10)
     if column.unique and column.present >= _ENOUGH_FOR_SHARES:
         notes.append("every value differs")
         rules["unique"] = True
     compared = column.kind in ("int64", "double", "bool") or column.distinct <= _MOST_VALUES_FOR_DRIFT
     repeated = not column.unique and column.distinct > 1 and not re.search(r"(?:^|_)id$|Id$", column.name)
-    if compared and repeated and not hidden and column.present >= _ENOUGH_FOR_DRIFT and column.kind != "timestamp":
+    many = column.present >= _ENOUGH_FOR_DRIFT and column.kind != "timestamp"
+    if compared and repeated and many and not column.hidden:
         warn["psi"] = 0.25
     return rules | ({"warn": warn} if warn else {}), notes
 
 
-def _moment(microseconds: int) -> datetime | None:
-    """A time from microseconds since 1970; None outside the years 1 to 9999."""
+def _moment(text: str) -> datetime | None:
+    """A time of the statistics; None outside the years 1 to 9999."""
     try:
-        return _EPOCH + timedelta(microseconds=microseconds)
-    except OverflowError:
+        return datetime.fromisoformat(text)
+    except ValueError:
         return None
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.statistics import columns, partial, partial_pieces
-from gatehouse.data.statistics.partial import measure_table, measured_files, merged_table, plans_of
+from gatehouse.data.statistics.partial import MeasuredTable, measured_files, merged_table, plans_of
 from gatehouse.data.statistics.partial_pieces import packed, unpacked
 from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.contract import CONTRACT_FILE
@@ -35,6 +36,11 @@ def _files(folder: Path, rows: int, rows_per_file: int, group: int) -> list[Path
         paths.append(folder / f"{rows_per_file}-{group}-{start:06d}.parquet")
         pq.write_table(whole.slice(start, rows_per_file), paths[-1], row_group_size=group)
     return paths
+
+
+def measure_table(files: list[Path], sensitive: frozenset[str], baseline: Any, threads: int = 0) -> MeasuredTable:
+    plans = plans_of(files[0], sensitive, baseline) if files else []
+    return merged_table(measured_files(files, plans, threads))
 
 
 @pytest.mark.parametrize("most", [columns.MOST_VALUES, 64], ids=["counted", "sketched"])

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.data.validation.skew_stage import skew
 from gatehouse.data.validation.stage import validate
 from gatehouse.errors import MissingArtifactError
 from gatehouse.features.leakage.stage import check_leakage
@@ -29,5 +28,5 @@ def test_a_missing_ancestor_is_an_error_and_no_empty_answer(store: ArtifactStore
 
 
 def test_how_columns_are_hidden_is_in_the_key_of_what_hides_them() -> None:
-    for stage in (validate, skew, check_leakage):
+    for stage in (validate, check_leakage):
         assert sensitive_columns.__module__ in stage.sources().modules
