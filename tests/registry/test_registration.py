@@ -102,12 +102,6 @@ def test_an_evaluation_whose_rules_do_not_lead_to_its_verdict_is_refused(gate: G
     assert gate.state.size == 0
 
 
-def test_a_repeat_of_a_model_that_was_replaced_says_so(gate: Gate) -> None:
-    for seed in (1, 2):
-        gate.run(gate.model(seed))
-    assert (gate.run(gate.model(1)).decision, gate.run(gate.model(2)).decision) == ("replaced", "approved")
-
-
 @pytest.mark.parametrize(
     "policy",
     [
