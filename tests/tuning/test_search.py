@@ -25,7 +25,6 @@ from gatehouse.notebook.artifacts import Experiment
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tuning import report
 from gatehouse.tuning.command_trials import filled
 from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
@@ -156,21 +155,6 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
         parts_of({"components": {}})
 
 
-def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Path) -> None:
-    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]  # kfp has no types
-    def train(x: int, data: dsl.Input[dsl.Dataset], rows: dsl.Input[dsl.Dataset] = None) -> int:
-        return x
-
-    compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
-    component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    with pytest.raises(ConfigurationError, match="no trial has the artifact rows"):
-        write_component(component, {}, ["x"], True, tmp_path / "component")
-    del component["components"]["comp-train"]["inputDefinitions"]["artifacts"]["rows"]
-    write_component(component, {}, ["x"], True, tmp_path / "component")
-    with pytest.raises(ConfigurationError, match="no value for data"):
-        write_component(component, {}, ["x"], False, tmp_path / "component")
-
-
 def test_other_code_at_the_same_path_is_searched_again(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,16 +195,6 @@ def test_choices_of_several_kinds_are_written_and_drawn(tmp_path: Path) -> None:
     written = pq.read_table(made.trials.path)["parameter.x"].to_pylist()
     assert sorted(written) == ["0.5", "1", "[1,2]", "a", "true"]
     assert "Best trial" in Path(made.report.path).read_text()
-
-
-def test_a_page_that_cannot_be_drawn_costs_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> str:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(report, "page", fails)
-    space = SPEC | {"parameters": SPACE[:1], "max_trial_count": 1}
-    made = call(components.search, tmp_path, spec=space, command=["python", "script.py"], script="print('loss=1')")
-    assert made.value == 1 and "ZeroDivisionError" in Path(made.report.path).read_text()
 
 
 def test_commands_list_and_show_a_search_and_say_what_goes_on_with_it(store: ArtifactStore, tmp_path: Path) -> None:
