@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,6 @@ from gatehouse.cli.data import app
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError, StoreError
-from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.manifest import Column
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -65,19 +63,6 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
     assert {row["reference"] for row in _json(store, "list", "splits")} == {str(family["split"])}
 
 
-def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
-    assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
-    assert str(family["split"]) in _run(store, "show", "splits/x").stdout
-    message = _run(store, "show", "splits/x").stdout
-    assert str(family["before"]) in message and "made from" in message, (
-        "a reference is there to be copied, however long it is"
-    )
-    assert "train.json" in message and '"kind"' not in message
-    assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
-    assert "is not in the store" in _fails(store, "show", "models/none")
-    assert "is not a reference" in _fails(store, "show", "nothing")
-
-
 def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert {item["state"] for item in _json(store, "verify")} == {"intact"}
     for entry, file in (("second", "p.parquet"), ("split", "train.json")):
@@ -123,17 +108,6 @@ def test_gc_changes_nothing_unless_told_and_then_only_what_is_old(
     assert [item["state"] for item in _json(store, "gc", "--delete", "--days", 0)] == ["deleted"]
     assert "nothing to collect" in _run(store, "gc").stdout
     assert "5 references verified" in _run(store, "verify").stdout
-
-
-def test_a_broken_manifest_is_a_finding_of_gc_and_verify(store: ArtifactStore, family: dict[str, Reference]) -> None:
-    data = b"[" * 100_000
-    broken = f"datasets/t/sha256-{sha256_bytes(data)}"
-    store.objects.put_bytes(f"{broken}/manifest.json", data)
-    items = _json(store, "gc", "--delete", "--days", 0, code=1)
-    assert [(item["kind"], item["state"]) for item in items] == [("manifest", "broken"), ("blob", "kept")]
-    assert "While a manifest is broken, no data is deleted" in _run(store, "gc", code=1).stdout
-    output = _run(store, "verify", code=1).stdout
-    assert broken in output and "5 references verified" in output and "1 broken" in output
 
 
 def test_erase_asks_and_without_a_terminal_needs_yes(store: ArtifactStore, family: dict[str, Reference]) -> None:
@@ -190,24 +164,3 @@ def test_rejected_rows_are_shown_by_reason(store: ArtifactStore, tmp_path: Path)
         assert group["examples"][0]["place"] == "events.csv, line 3"
         output = _run(store, *words).stdout
         assert "events.csv, line 3" in output and "line 4" not in output and "anna" not in output
-
-
-def _publish(store: ArtifactStore, kind: str, values: np.ndarray) -> str:
-    table = pa.table({"delay": values, "carrier": ["AA"] * len(values)})
-    with store.workspace() as workspace:
-        pq.write_table(table, workspace / "part.parquet")
-        columns = [Column(field.name, str(field.type)) for field in table.schema]
-        files = {"part.parquet": workspace / "part.parquet"}
-        rows = {"part.parquet": table.num_rows}
-        return str(store.publish(kind, "flights", files, columns=columns, rows=table.num_rows, rows_per_file=rows))
-
-
-def test_skew_is_said_and_ends_with_one(store: ArtifactStore) -> None:
-    generator = np.random.default_rng(0)
-    trained = _publish(store, "training-sets", generator.normal(size=3000))
-    alike = _publish(store, "datasets", generator.normal(size=3000))
-    moved = _publish(store, "datasets", generator.normal(2.0, size=3000))
-    assert _run(store, "skew", trained, alike).stdout.startswith("pass: 3,000 logged rows against 3,000 trained\n")
-    output = _run(store, "skew", trained, moved, code=1).stdout
-    assert "delay" in output and output.startswith("fail")
-    _run(store, "skew", trained, moved, "--ignore", "delay")

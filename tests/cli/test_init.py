@@ -83,14 +83,6 @@ def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: py
     assert (folder / "visits").stat().st_mode & 0o055
 
 
-def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> None:
-    lines = "".join(f"{1_700_000_000_000 + n * 10**7},{n % 7},{n % 2}\n" for n in range(90))
-    (folder / "e.csv").write_text("no 1,n,y\n" + lines)
-    output = " ".join(_init("e", "--from", folder / "e.csv", "--label", "y", "--time", "no 1").output.split())
-    assert "may be milliseconds since 1970: --time of" in output and "decided no 1" in output
-    assert check_project(folder / "e").file.source.tables["e"].times == {"no 1": "milliseconds"}
-
-
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
     days = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(100)]
     columns = {

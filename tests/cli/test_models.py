@@ -78,14 +78,6 @@ def test_versions_are_listed_and_searched_by_metrics_settings_and_tags_at_all_th
     assert _listed(two)[0]["status"] == "champion, erased"
 
 
-def test_a_model_without_versions_is_listed_and_explained(gate: Gate) -> None:
-    gate.run(gate.model(1), good=False)
-    assert f"{NAME} has no version" in _call(gate, "list")
-    for text in (f"{NAME}:1", f"{NAME}@champion"):
-        with pytest.raises(ConfigurationError, match=f"`gatehouse models show {NAME}`"):
-            find(gate.store, text)
-
-
 def test_a_version_is_named_in_one_way(two: Gate) -> None:
     first, second = two.model(1), two.model(2)
     for text, model in ((f"{NAME}:1", first), (f"{NAME}@champion", first), (":2", second), ("@staging", second)):

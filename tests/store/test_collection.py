@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, StoreError
 from gatehouse.store import memo
-from gatehouse.store.age import DAY, DAYS, store_time, touch
+from gatehouse.store.age import DAY, DAYS, store_time
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.collection import Item, collect
 from gatehouse.store.deprecation import deprecate
@@ -93,24 +93,6 @@ def test_age_is_counted_by_the_stores_clock_from_the_last_touch() -> None:
     for later, state in ((6, "young"), (0.9, "young"), (0.2, "deleted")):
         memory.clock += later * DAY
         assert _states(collect(store)) == {OLD_BLOB: state}
-
-
-def test_a_touch_makes_what_is_older_than_a_day_young_and_leaves_the_rest(store: ArtifactStore) -> None:
-    for key in ("old", "new"):
-        store.objects.put_bytes(key, b"1")
-    os.utime(Path(store.address) / "old", (0, 0))
-    before = store.objects.stat("new")
-    stats = touch(store.objects, ["old", "new", "none"])
-    assert stats["none"] is None and store.objects.stat("new") == before == stats["new"]
-    old = store.objects.stat("old")
-    assert old is not None and time.time() - old.modified < DAY
-
-
-def test_what_a_collector_deletes_just_before_the_touch_is_gone() -> None:
-    memory = Memory()
-    memory.objects["k"] = (b"1", MemoryObjects(memory)._stat(b"1"))
-    vanishing = MemoryObjects(memory, lambda operation: operation == "renew k" and memory.objects.clear())
-    assert touch(vanishing, ["k"]) == {"k": None}
 
 
 def _publish(store: ArtifactStore) -> Reference:

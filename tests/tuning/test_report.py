@@ -9,8 +9,6 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tuning.report import ExperimentView, drawn, markdown, page
 from tests.tuning.experiments import about, trials
 
-NASTY = "<script>document.title='owned'</script>"
-
 
 def text(html: str) -> str:
     """The text of a page, in one line."""

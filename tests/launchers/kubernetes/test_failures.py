@@ -97,15 +97,6 @@ def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
     assert rest.splitlines()[-20:] == [f"line {number}" for number in range(10, 30)]
 
 
-@pytest.mark.parametrize(("scenario", "repeats"), [(_program_fails, True), (_hangs, False)])
-def test_only_the_program_says_that_every_attempt_would_fail_so(
-    store: ArtifactStore, job: TrainingJob, scenario: Scenario, repeats: bool
-) -> None:
-    with pytest.raises(ends.TrainingFailedError) as caught:
-        run(scenario, store, job, "pytorchjob")
-    assert caught.value.repeats == repeats
-
-
 def test_failures_before_the_launcher_began_count_too(
     store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,18 +150,6 @@ def test_the_failure_after_the_last_restart_ends_the_job_with_its_cause(store: A
     first, rest = error_of(ends.TrainingFailedError, run_out_of_memory, store, twice, "pytorchjob", **limit)
     assert "OOMKilled" in first and len(started) in (3, 4)
     assert f"worker-0 failed 3 times, with {BACKOFF}=2" in rest and rest.endswith("life 3")
-
-
-def test_pods_that_come_and_go_between_two_looks_count(store: ArtifactStore, job: TrainingJob) -> None:
-    def fail_three_times_at_once(cluster: Cluster, made: Object) -> None:
-        pod: Object | None = cluster.add_pod(made)
-        cluster.await_looks(2)
-        for _ in range(3):
-            assert pod is not None
-            pod = cluster.fail(made, pod, 137, "OOMKilled")
-
-    with kubernetes(fail_three_times_at_once) as cluster, pytest.raises(ends.TrainingFailedError, match="3 times"):
-        launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2}).run(job)
 
 
 def _suspended_again_and_again(cluster: Cluster, job: Object) -> None:

@@ -7,15 +7,13 @@ import sys
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gatehouse.errors import StoreError
 from gatehouse.launchers.kubernetes import pod as pod_metrics
-from gatehouse.launchers.kubernetes.api import KubernetesApi
 from gatehouse.launchers.kubernetes.pod import PodMetrics, rendezvous_options, sending_metrics
-from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile, read_points
 
@@ -59,16 +57,6 @@ def test_several_nodes_are_told_where_to_meet_and_how_many_must(
     assert rendezvous_options("launch", fewest) == options
 
 
-def test_lines_of_pods_are_kept_once_whatever_the_zone_of_their_node(tmp_path: Path) -> None:
-    logs = PodLogs(cast(KubernetesApi, None), "ml", "pytorch", tmp_path / "log", named=False)
-    first, second = ("2026-01-01T14:00:00.123456789+02:00 one", "2026-01-01T14:00:00.123456789+02:00 other")
-    for line in (first, second, first, "no time", "2026-01-01T12:00:00.13Z later", second):
-        logs._write("p", "u", line)
-    assert logs._query("u")["sinceTime"] == "2026-01-01T12:00:00Z"
-    logs.finish()
-    assert (tmp_path / "log").read_text().splitlines() == ["one", "other", "no time", "later"]
-
-
 FOLDER = "jobs/gatehouse-1/first"
 
 
@@ -102,13 +90,6 @@ def test_lines_that_the_store_does_not_take_are_sent_the_next_time(
             time.sleep(0.01)
     for _ in range(2):  # A launcher that starts again receives everything again.
         PodMetrics(store, FOLDER, tmp_path / "launcher").close()
-    assert _steps(tmp_path / "launcher") == [1]
-
-
-def test_a_pod_leaves_out_a_line_that_a_full_disk_has_cut(store: ArtifactStore, tmp_path: Path) -> None:
-    (tmp_path / "pod").write_bytes('{"at": 1.0, "step": 0, "metrics": {"é'.encode()[:-1])
-    _pod(store, tmp_path / "pod", 1)
-    PodMetrics(store, FOLDER, tmp_path / "launcher").close()
     assert _steps(tmp_path / "launcher") == [1]
 
 

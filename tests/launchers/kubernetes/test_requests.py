@@ -10,7 +10,7 @@ from gatehouse.launchers import launcher as ends
 from gatehouse.launchers.launcher import LOG, TrainingJob
 from gatehouse.store.store import ArtifactStore
 from tests.launchers.kubernetes.conftest import Clock
-from tests.launchers.kubernetes.scenarios import IMPATIENT, launcher_on, run, run_and_die, succeed
+from tests.launchers.kubernetes.scenarios import launcher_on, run, run_and_die, succeed
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object
 
@@ -66,15 +66,6 @@ def test_a_token_that_expires_is_read_again(store: ArtifactStore, job: TrainingJ
     run(renew, store, job, "pytorchjob")
 
 
-def test_an_api_that_stays_away_ends_in_an_error_that_says_so(store: ArtifactStore, job: TrainingJob) -> None:
-    with kubernetes(succeed) as cluster:
-        launcher = launcher_on(cluster, store, "pytorchjob", IMPATIENT)
-        cluster.faults.extend([503] * 2000)
-        with pytest.raises(ends.ClusterError, match="does not answer, or answers with errors only") as caught:
-            launcher.run(job)
-        assert "HTTP 503" in str(caught.value)
-
-
 @pytest.mark.parametrize("status", [403, 422])
 def test_a_request_that_is_refused_is_not_repeated(store: ArtifactStore, job: TrainingJob, status: int) -> None:
     with kubernetes(succeed) as cluster:
@@ -82,15 +73,6 @@ def test_a_request_that_is_refused_is_not_repeated(store: ArtifactStore, job: Tr
         with pytest.raises(ends.ClusterError, match=f"with HTTP {status}: a scripted fault"):
             launcher_on(cluster, store, "pytorchjob").run(job)
         assert sum(request.startswith("POST") for request in cluster.requests) == 1
-
-
-def test_a_field_that_the_operator_does_not_know_is_refused(store: ArtifactStore, job: TrainingJob) -> None:
-    """As before Trainer 2.2: without the patches, pods lack the store's volume and their grace period."""
-    with kubernetes(succeed) as cluster:
-        cluster.lacks = ("runtimePatches",)
-        with pytest.raises(ends.ClusterError, match=r'HTTP 400: .*unknown field "spec\.runtimePatches"'):
-            launcher_on(cluster, store, "trainjob").run(job)
-        assert not cluster.jobs
 
 
 def test_the_log_of_a_container_that_waits_in_a_running_pod_is_asked_for_again(
