@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
-from gatehouse.evaluation.report import _slices
 from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, slice_columns
-from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
+from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.project.checking import slice_problems
 
@@ -36,12 +35,6 @@ def test_each_value_is_a_slice_and_so_are_nulls() -> None:
     assert set(result) == {"carrier=AA", "carrier=ÜÄ", "carrier=(null)"}
     assert [result[name].metrics["candidate"]["roc_auc"] for name in ("carrier=AA", "carrier=ÜÄ")] == [1.0, 0.0]
     assert result["carrier=AA"].level == 0.5
-
-
-def test_nan_is_the_same_missing_value_as_null() -> None:
-    rows = pa.table({"carrier": pa.array([1.0, 1.0, None, float("nan"), None, float("nan")])})
-    names, members = group(slice_columns(rows, SPEC)["carrier"])
-    assert (names, members.tolist()) == (["carrier=(null)", "carrier=1"], [1, 1, 0, 0, 0, 0])
 
 
 @given(st.lists(st.none() | st.text(max_size=3), min_size=1, max_size=120))
@@ -116,11 +109,3 @@ def test_a_slice_is_compared_with_the_champion_on_the_same_draws() -> None:
     comparison = sliced(champion=SCORES.copy())["carrier=AA"].comparisons["log_loss"]
     assert (comparison.worse_by, comparison.worst_bound, comparison.best_bound) == (0.0, 0.0, 0.0)
     assert sliced()["carrier=AA"].comparisons == {}
-
-
-def test_the_page_shows_a_slice_that_lacks_the_metric_of_its_limit() -> None:
-    entry = {"name": "city Chur", "rows": 30, "level": 1.0, "judged": True, "intervals": {}}
-    entry["metrics"] = {"candidate": {"log_loss": 0.1}}
-    limits = GatePolicy.model_validate({"slices": {"roc_auc": 0.5}})
-    shown = _slices([entry], {"candidate": {"log_loss": 0.2, "roc_auc": 0.8}}, limits)
-    assert shown["marks"] == {0: ""} and len(shown["rows"]) == 1

@@ -9,18 +9,15 @@ import pytest
 
 from gatehouse.data.splitting.parts import read_part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
-from gatehouse.evaluation.report import markdown, page
+from gatehouse.evaluation.report import page
 from gatehouse.evaluation.result import ScoringError
-from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, Terms
+from gatehouse.evaluation.spec import ChampionRule, CostBounds
 from gatehouse.evaluation.stage import SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.policy_trial import verdict_by
-from gatehouse.reports.format import in_markdown
 from gatehouse.store.identity import identity_of
 from gatehouse.store.run import RUN_ID, events
-from gatehouse.store.store import ArtifactStore
 from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split
@@ -66,32 +63,6 @@ def test_the_best_champion_so_far_is_compared_too(judged_bench: Bench) -> None:
     assert "floor log_loss" in page(store, result.evaluation)
 
 
-def test_a_candidate_that_equals_the_champion_in_everything_replaces_nothing(judged_bench: Bench) -> None:
-    good = judged_bench.models["good"]
-    again = judged_bench.model(name="again")
-    refused = judged_bench.evaluate(again, champion=good)
-    assert refused.verdict == "refused" and "equal in every metric on every draw" in refused.reasons[0]
-    assert judged_bench.evaluate(good, champion=judged_bench.models["other"]).verdict != "refused"
-
-
-def test_a_policy_that_lets_a_model_without_features_pass_says_so(judged_bench: Bench) -> None:
-    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
-    nothing = LENIENT.model_copy(
-        update={
-            "better_than_guessing": None,
-            "bars": {"roc_auc": Bar(min=-5)},
-            "champion": ChampionRule(tolerance=5000),
-        }
-    )
-    result = judged_bench.evaluate(bad, good, nothing)
-    policy, champion = (text for text in result.warnings if "uses no feature would pass" in text)
-    assert (result.verdict, policy.split(":")[0], champion.split(":")[0]) == ("pass", "policy", "champion log_loss")
-    warns = LENIENT.model_copy(update={"rules": {"guessing": Terms(severity="warn")}})
-    assert any(text.startswith("policy: ") for text in judged_bench.evaluate(good, policy=warns).warnings)
-    for kept in (LENIENT, nothing.model_copy(update={"bars": {"roc_auc": Bar(min=0.51)}})):
-        assert not any(text.startswith("policy: ") for text in judged_bench.evaluate(good, bad, kept).warnings)
-
-
 def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Bench) -> None:
     policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=1e-5)})
     result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
@@ -99,21 +70,6 @@ def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Ben
     assert "the smallest regression that these test rows can show is 0.0" in result.reasons[0]
     html = page(judged_bench.store, result.evaluation)
     assert "The test rows cannot tell" in html and "cannot tell</td>" in html
-
-
-def test_a_broken_rule_that_warns_is_told_with_its_owner_and_refuses_nobody(judged_bench: Bench) -> None:
-    terms = {"bar": Terms(severity="warn", owner="risk", reason="on trial"), "slice carrier=OO": Terms(owner="ops")}
-    policy = LENIENT.model_copy(update={"bars": {"log_loss": Bar(max=0.001)}, "rules": terms})
-    result = judged_bench.evaluate(judged_bench.models["good"], policy=policy)
-    assert (result.verdict, result.reasons) == ("pass", ())
-    reported, unused = result.warnings
-    assert reported.startswith("bar log_loss: expected at most 0.001, found ") and reported.endswith(
-        "(owner risk: on trial)"
-    )
-    assert unused == "rules.slice carrier=OO: the policy names a rule that was not applied"
-    drawn = page(judged_bench.store, result.evaluation)
-    assert "!\u00a0warns" in drawn and reported in drawn and "and the others only warn" in drawn
-    assert f"- warning: {in_markdown(reported)}" in markdown(result) and r"bar log\_loss" in markdown(result)
 
 
 def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
@@ -251,20 +207,3 @@ def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> Non
     candidate = smaller.model(steps=1, numeric=["distance", "delay_rate"])
     with pytest.raises(ScoringError, match=r"The champion .* cannot score the test rows\..*wind"):
         smaller.evaluate(candidate, champion=champion)
-
-
-def test_a_copied_store_gives_the_same_evaluation(judged_bench: Bench, tmp_path: Path) -> None:
-    import shutil
-
-    good, bad = judged_bench.models["good"], judged_bench.models["bad"]
-    first = judged_bench.evaluate(good, champion=bad)
-    shutil.copytree(judged_bench.store.address, tmp_path / "copy")
-    copy = Bench(ArtifactStore.open(tmp_path / "copy"), judged_bench.training_set, judged_bench.split)
-    assert copy.evaluate(good, champion=bad, force="again") == first
-
-
-def test_the_baseline_alone(judged_bench: Bench) -> None:
-    request = BaselineRequest(split=judged_bench.split)
-    reference = fit_baseline(request, judged_bench.store).baseline
-    assert reference.startswith("baselines/flights/")
-    assert fit_baseline(request, judged_bench.store, force="again").baseline == reference

@@ -1,6 +1,5 @@
 """The table of operations: each end of a run adds its rows once. What was not measured is null, never 0."""
 
-import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gatehouse.cli.pipelines import status
 from gatehouse.operations.ending_stage import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics import (
-    NOT_MEASURED,
     Row,
     Waited,
     exposition,
-    gate_outcomes,
-    page,
     read,
     totals,
     update,
@@ -150,21 +146,6 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     assert (busy.labels["stage"], busy.value) == ("train", 87.5)
 
 
-def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
-    good(store)
-    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
-    update(store)
-    shown = page(read(store), {"delay": 3600.0}, "USD", 30)
-    assert "50.0 %" in shown and "87.5 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
-    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
-    assert "No run has ended in this time." in page([], {}, "USD", 30)
-    assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
-    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
-    legends = page(rows, {}, "USD", 30).split('<div class="legend">')[1:]
-    series = [re.findall(r'class="series (s.)"', legend.partition("</div>")[0]) for legend in legends]
-    assert series == [["s0", "s1", "s2", "s3"], ["s0"]], "no two pipelines of a chart look alike"
-
-
 def test_status_shows_and_prints_it(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,12 +169,3 @@ def test_a_run_that_was_tried_again_counts_with_its_last_end(store: ArtifactStor
     ran(store, "run", AT + 100, ("train.2", "finished", {"result": {}}))
     assert (update(store), update(store)) == (1, 0)
     assert [(row.stage, row.state, row.end) for row in read(store)] == [("", "succeeded", 2), ("train", "finished", 2)]
-
-
-def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> None:
-    for at, run in enumerate(("first", "again")):
-        judged = ("evaluate.1", "hit", {"result": {"evaluation": "evaluations/sha256-1"}})
-        decided = ("register.1", "finished", {"result": {"decision": "approved"}})
-        ran(store, run, AT + 100 * at, judged, decided)
-    update(store)
-    assert gate_outcomes(read(store)) == {"approved": 1}

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import socket
 from typing import Any
 
 import pytest
@@ -62,25 +61,6 @@ def test_every_form_keeps_the_published_rules(content: Notice) -> None:
     assert (generic["message"].splitlines(), generic["links"]) == ([*content.lines], content.links)
 
 
-def test_a_notice_shows_facts_links_and_tone_and_nothing_that_is_empty() -> None:
-    slack, teams = (json.dumps(body_of(SMALL, form, {})) for form in ("slack", "teams"))
-    assert "<https://k/#/r|KFP>" in slack and '"Good"' in teams
-    for body in (slack, teams):
-        assert "duration: 3 s" in body and "cost" not in body
-    escaped = body_of(Notice("t", "bad", ["&" * 5000], links={"report": "/s/r.html"}), "slack", {})["blocks"][1]
-    text = escaped["text"]["text"].removeprefix("report: /s/r.html\n")
-    assert text.rstrip("…").replace("&amp;", "") == "" and len(text) > 2800, "no escape is cut"
-
-
-def test_a_body_that_is_accepted_is_posted_once_as_json_under_its_key() -> None:
-    with hooked(200) as hook:
-        delivery = post(hook.url, {"text": "é ≤ \ud800", "n": 1}, "the-key")
-    assert (delivery.delivered, delivery.attempts, delivery.why) == (True, 1, "answered 200")
-    ((headers, body),) = hook.posts
-    assert body == {"text": "é ≤ ?", "n": 1} and hook.paths == [PATH]
-    assert (headers["Content-Type"], headers["Idempotency-Key"]) == ("application/json", "the-key")
-
-
 @pytest.mark.parametrize("status", [500, 503, 429, 0, -1], ids=["500", "503", "429", "reset", "hang"])
 def test_passing_errors_are_retried_under_the_same_key(status: int) -> None:
     with hooked(status, status, 204) as hook:
@@ -95,16 +75,6 @@ def test_a_refusal_is_not_retried_and_a_redirect_not_followed(status: int) -> No
         delivery = post(hook.url, {}, "k")
     assert (delivery.delivered, delivery.attempts, delivery.why) == (False, 1, f"answered {status}")
     assert len(hook.posts) == 1 and other.paths == []
-
-
-def test_attempts_end() -> None:
-    with hooked(500) as hook:
-        delivery = post(hook.url, {}, "k", attempts=4)
-    assert (delivery.delivered, delivery.attempts, len(hook.posts)) == (False, 4, 4)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # Bound but not listening: connections are refused.
-        delivery = post(f"http://127.0.0.1:{taken.getsockname()[1]}{PATH}", {}, "k")
-    assert (delivery.delivered, delivery.why) == (False, "could not be reached")
 
 
 def test_retry_after_is_waited_for_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,13 +87,6 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     assert not page.console
 
 
-@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login", COMPARED])
-def test_a_page_fits_a_phone(served: Served, browser: Browser, path: str) -> None:
-    page = _logged_in(browser.page(390, 844, phone=True), served.promoter)
-    page.visit(served.address + path)
-    assert page.js("document.documentElement.scrollWidth") <= 390
-
-
 def test_versions_are_compared(served: Served, browser: Browser) -> None:
     page = _logged_in(browser.page(), served.reader)
     page.visit(f"{served.address}/models/{NAME}/2")

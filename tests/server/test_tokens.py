@@ -91,14 +91,3 @@ def test_a_token_is_printed_once_listed_and_revoked(store: ArtifactStore) -> Non
     assert "revoked" not in listed
     assert "is revoked" in _ask(store, "revoke", token.id)
     assert "revoked" in _ask(store, "list")
-
-
-def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
-    monkeypatch.setattr(  # Only the order is asked for, and neither ends by itself or undoes what it does.
-        "gatehouse.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
-    )
-    serves = "gatehouse.server.draining.DrainingServer.run"  # It serves until killed.
-    monkeypatch.setattr(serves, lambda *_: order.append("threads serve"))
-    ended = CliRunner().invoke(app, ["--store", store.address])
-    assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])

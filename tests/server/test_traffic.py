@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import date
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,12 +19,11 @@ from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import Inference, ServedModel
 from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, Waiting, fraction, team_draft
+from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, fraction, team_draft
 from gatehouse.store.store import ArtifactStore
-from tests.evaluation.candidates import publish_model
 from tests.server.live import Live, arms_of, make_live, tensors
 from tests.server.serving import serving
-from tests.training.synthetic import publish_split, publish_training_set, table
+from tests.training.synthetic import table
 
 ROWS = table(200)
 
@@ -115,17 +113,6 @@ def test_the_latency_of_a_canary_that_fails_is_that_of_both_models(live: Live, m
     assert of_canary.model.version == "1" and of_canary.milliseconds > 200
 
 
-def test_a_key_for_which_the_protocol_has_no_datatype_is_no_input(live: Live) -> None:
-    rows = table(150)
-    dated = rows.append_column("day", pa.array([date(2013, 1, 1)] * rows.num_rows))
-    training_set = publish_training_set(live.store, dated, task="binary", entity_keys=["flight_id", "day"])
-    split = publish_split(live.store, training_set, train=range(100))
-    model = publish_model(live.store, training_set, split, steps=2, seed=2)
-    traffic = Traffic(ServedModel.load(live.store, "delays", 1, model, online=False))
-    assert [schema.name for schema in traffic.champion.identity] == ["flight_id", "decision_time"]
-    assert traffic.answer(_request(ROWS)).failure is None
-
-
 def test_a_ranking_is_answered_by_one_model(live: Live) -> None:
     plain = live.model(1)
     ranking = ServedModel(
@@ -195,14 +182,6 @@ def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> No
         body = {"inputs": tensors(ROWS, keys=True)}
         served = requests.post(f"{address}/v2/models/delays/infer", json=body, timeout=60).json()
     assert {*arms_of(served)[1]} == {*arms_of(traffic.body(answer))[1]} == {"1"}
-
-
-def test_what_waits_is_bounded_in_rows() -> None:
-    waiting: Waiting[str] = Waiting(10)
-    assert [waiting.add("a", 6), waiting.add("b", 6), waiting.add("c", 4)] == [True, False, True]
-    assert (waiting.take(), waiting.take(), waiting.dropped) == (["a", "c"], [], 6)
-    # A request may have more rows than wait at most, and is not lost where nothing waits.
-    assert [waiting.add("d", 99), waiting.add("e", 1)] == [True, False]
 
 
 @pytest.fixture

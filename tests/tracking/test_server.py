@@ -101,18 +101,6 @@ def _ended(
     return opened.folder
 
 
-def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
-    store: ArtifactStore, tmp_path: Path, proxy: Proxy
-) -> None:
-    """Killed after step 59, then after 79, each time resumed from step 40: also where its rest was delivered."""
-    for begin, end in ((0, 60), (40, 80), (40, 100)):
-        _ended(store, tmp_path / "link", "job-3", "resumed", range(begin, end), MODEL if end == 100 else "")
-        if end != 80:
-            send_rest(store)
-    assert _steps(proxy, "resumed") == list(range(100))
-    assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
-
-
 @dataclass(frozen=True)
 class KfpRun:
     """A pipeline run in MLflow, as KFP's API server, driver and launcher keep it."""

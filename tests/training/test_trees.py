@@ -6,15 +6,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 import xgboost
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import WEIGHTS
 from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
-from gatehouse.training import trees as boosting
-from gatehouse.training.batches import Rows
 from gatehouse.training.job import prepare_job
 from gatehouse.training.predictor import Predictor
 from gatehouse.training.report import page
@@ -23,7 +19,7 @@ from gatehouse.training.stage import TrainRequest, TrainResult, train
 from gatehouse.training.trees import train as boost
 from tests.training import synthetic
 from tests.training.specs import trees, vary
-from tests.training.trained import followed, log_of
+from tests.training.trained import log_of
 
 SPEC = trees(
     rounds=30,
@@ -103,17 +99,6 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
     assert any("Resumed from checkpoint" in line for line in log), log
 
 
-def test_trees_that_their_experiment_stops_go_on_when_they_are_asked_for_again(
-    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
-) -> None:
-    reported, result = followed(_request(store), store, stop_after=13)
-    assert result is None and sorted(reported)[:14] == list(range(14)) and len(reported) < 20
-    again, result = followed(_request(store), store)
-    assert result == trained[1] and all(again[round_] == row for round_, row in reported.items())
-    assert [{"epoch": round_} | row for round_, row in again.items()] == store.read_json(result.model, "history.json")
-    assert any("Resumed from checkpoint" in line for line in log_of(store, result.model))
-
-
 def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path, alone: None) -> None:
     # Sampling would draw other rows on each: what is compared are histograms added over processes.
     whole = {"row_share": 1.0, "column_share": 1.0, "rounds": 8}
@@ -162,14 +147,3 @@ def test_every_task_is_learned(
     assert result["history"][result["best_epoch"]][metric] > least
     scores = result["predictor"].predict(rows)
     assert scores.shape == ((len(rows), 3) if loss == "multiclass" else (len(rows),))
-
-
-@pytest.mark.parametrize("sizes", [[1] * 7, [50, 1, 1, 1], [1, 1, 1, 50], [2, 40, 2, 3]])
-def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
-    groups = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
-    rows = Rows(torch.zeros(len(groups), 1), torch.zeros(len(groups), 0).long(), torch.zeros(len(groups)), None, groups)
-    shares = [boosting._share(rows, rank, 4).groups for rank in range(4)]
-    groups_by_rank = [set(share.tolist()) for share in shares if share is not None]
-    assert all(groups_by_rank) and sum(map(len, groups_by_rank)) == len(sizes)
-    with pytest.raises(ConfigurationError, match=r"at most the \d groups of the part train, found 9"):
-        boosting._share(rows, 0, 9)

@@ -128,35 +128,6 @@ def test_numbers_since_1970_are_times_if_name_and_size_say_so(
 
 
 @pytest.mark.parametrize(
-    ("names", "kind"),
-    [
-        (("created_at", "createdAt", "START_TIME", "ts", "Pickup time", "sort_by_date", "id_date"), "timestamp"),
-        (("updates", "sometimes", "counts", "created_by", "candidate", "date_id", "uptime", "cputime"), "int64"),
-    ],
-)
-def test_only_a_word_for_a_time_makes_numbers_times(tmp_path: Path, names: tuple[str, ...], kind: str) -> None:
-    line = ",".join(["1700000000"] * len(names))
-    assert set(_kinds(sniff(_file(tmp_path, f"{','.join(names)}\n{line}\n"))).values()) == {kind}
-
-
-@pytest.mark.parametrize(
-    ("cell", "odd", "kind", "almost"),
-    [("{}", 30, "int64", ""), ("{}.5", 30, "double", ""), ("{}.5", 31, "string", "double"), ("no{}", 30, "string", "")],
-)
-def test_one_value_of_twenty_may_have_another_type(
-    tmp_path: Path, store: ArtifactStore, cell: str, odd: int, kind: str, almost: str
-) -> None:
-    cells = [cell.format(n % 60) for n in range(600)]
-    cells[-odd:] = ["nil"] * odd
-    path = _file(tmp_path, "v\n" + "\n".join(cells))
-    column = sniff(path).columns[0]
-    assert (str(column.kind), column.almost) == (kind, almost)
-    assert _read(store, path)[0].rejected_rows.get("t", 0) == (odd if kind != "string" else 0)
-    nulls = sniff(path, ["nil"])
-    assert (nulls.columns[0].missing, nulls.columns[0].misfits, nulls.nulls) == (odd, 0, ("", "NA", "nil"))
-
-
-@pytest.mark.parametrize(
     ("delimiter", "cells", "remainder", "kind"),
     [
         ("\t", [f"{n * 70:,}" for n in range(400)], "1.5", "string"),
@@ -175,14 +146,6 @@ def test_numbers_that_may_be_a_thousand_times_as_large_are_not_guessed(
     lines = "".join(f"{cell}{delimiter}{remainder}\n" for cell in cells)
     column = sniff(_file(tmp_path, f"v{delimiter}w\n{lines}")).columns[0]
     assert (str(column.kind), bool(column.why_text)) == (kind, kind == "string")
-
-
-def test_a_file_without_times_gets_a_time_in_a_column_of_its_own(tmp_path: Path, store: ArtifactStore) -> None:
-    path = _file(tmp_path, ",delivered_at,Delivered_at_2\n0,late,1\n1,soon,2\n1,soon,2\n")
-    sniffed = sniff(path)
-    taken, rows = _read(store, path, sniffed)
-    assert taken.as_of == "2024-05-01T12:00:00+00:00" and sniffed.delivered == "delivered_at_3"
-    assert set(rows[0]) == {"Delivered_at_2", "delivered_at", "delivered_at_3"}, "a column without a name is left out"
 
 
 @pytest.mark.parametrize(
@@ -291,15 +254,3 @@ def test_a_column_of_parquet_keeps_its_type(
     assert (str(row["v"]) if kind == "timestamp" else row["v"]) == value
     text = _read(store, tmp_path / "t.parquet", sniffed.ordered_by(""))[1][0]
     assert kind != "timestamp" or isinstance(text["v"], str)
-
-
-def test_parquet_has_times_since_1970(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    pq.write_table(pa.table({"created_at": [1_700_000_000] * 3, "v": ["a", "a", None]}), path)
-    sniffed = sniff(path)
-    assert (sniffed.event_time, sniffed.columns[0].form, sniffed.repeated) == ("created_at", "seconds", 1)
-    with pytest.raises(DeclarationError, match="--nulls"):
-        sniff(path, ["nil"])
-    pq.write_table(pa.table({"v": [[1]]}), path)
-    with pytest.raises(DeclarationError, match="expected a column that a snapshot can hold"):
-        source_of(sniff(path), path, "t", DELIVERED)

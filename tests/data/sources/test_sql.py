@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gatehouse.data.sources.base import EarlierPart, Part
 from gatehouse.data.sources.sql import SqlReader, SqlSource
-from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.errors import SourceError
 from tests.data.sources.reading import read
 
 ORDERS = {"id": "int64", "item": "string", "price": "double", "paid": "bool", "placed": "timestamp"}
@@ -80,15 +80,6 @@ def test_rows_come_in_key_order_with_the_declared_types_in_runs(url: str) -> Non
     assert table.to_pylist()[3] == {"id": 3, "item": "té 3", "price": 3.5, "paid": True, "placed": AT.replace(second=3)}
 
 
-def test_the_same_rows_give_the_same_state_wherever_they_lie(url: str, tmp_path: Path) -> None:
-    orders(url, 0, 25)
-    other = f"sqlite:///{tmp_path / 'other.db'}"
-    orders(other, 0, 12)
-    orders(other, 12, 25)
-    digests = {read(source(place))[0]["orders"]["digest"] for place in (url, other)}
-    assert len(digests) == 1
-
-
 def test_rows_that_arrive_during_the_read_are_in_the_next_snapshot(url: str) -> None:
     if url.startswith("duckdb"):
         return  # The file is locked while it is read: see test_a_duckdb_file_cannot_be_written_while_it_is_read.
@@ -130,13 +121,6 @@ def test_missing_tables_and_columns_are_named(url: str) -> None:
         read(source(url, columns=ORDERS | {"colour": "string"}))
 
 
-def test_a_query_keeps_its_colons_and_its_comment(url: str) -> None:
-    orders(url, 0, 3)
-    query = "SELECT id, '12:30:45 :x' AS item FROM orders -- all of them;\n"
-    table = read(source(url, query=query, columns={"id": "int64", "item": "string"}))[2]
-    assert table["item"].to_pylist() == ["12:30:45 :x"] * 3
-
-
 def test_a_server_that_goes_away_ends_the_read_with_a_clear_error(postgres: str) -> None:
     run(postgres, "CREATE TABLE orders AS SELECT i AS id, repeat('x', 1000) AS item FROM generate_series(1, 100000) i")
     with SqlReader(source(postgres, columns={"id": "int64", "item": "string"})) as reader:
@@ -168,36 +152,12 @@ def test_a_wrong_password_is_not_told(
     assert "s3cr3t" not in shown
 
 
-@pytest.mark.parametrize("scheme", ["snowflake", "mysql+pymysql"])
-def test_a_missing_driver_is_named_and_no_password_blamed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the one SQLAlchemy knows no dialect, of the other it lacks the package."""
-    monkeypatch.setenv("SHOP_URL", f"{scheme}://ann:s3cr3t@host/db")
-    columns = {"id": "int64", "placed": "timestamp"}
-    table = {"table": "orders", "columns": columns, "order_by": ["id"], "event_time": "placed"}
-    spec = SqlSource.model_validate({"name": "shop", "url_env": "SHOP_URL", "tables": {"orders": table}})
-    with pytest.raises(DeclarationError, match=f"{scheme.partition('+')[0]}.*driver") as caught:
-        SqlReader(spec).state()
-    assert "password" not in str(caught.value) and "s3cr3t" not in str(caught.value)
-
-
 def test_a_password_in_the_declaration_is_refused_without_being_told() -> None:
     for url in ("postgresql://u:hunter2@host/db", "postgresql://host/db?password=hunter2"):
         with pytest.raises(ValidationError) as caught:
             source(url)
         assert "url_env" in str(caught.value)
         assert "hunter2" not in str(caught.value)
-
-
-def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
-    spec = SqlSource.model_validate(
-        {"name": "shop", "url_env": "NO_SUCH_URL", "tables": source("sqlite:///x").model_dump()["tables"]}
-    )
-    with pytest.raises(DeclarationError, match=r"NO_SUCH_URL is not set: .* Set it, or correct source.url_env\."):
-        SqlReader(spec)
-    for scheme in ("sqlite", "duckdb"):
-        with pytest.raises(SourceError, match=r"none.db' does not exist"):
-            SqlReader(source(f"{scheme}:///{tmp_path}/none.db")).state()
-        assert not (tmp_path / "none.db").exists()
 
 
 @pytest.mark.parametrize(
@@ -281,15 +241,6 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
         with SqlReader(spec) as reader:
             continued = list(reader.parts("orders", earlier_parts[:index]))[index:]
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
-
-
-def test_ties_are_an_error_that_says_so(url: str) -> None:
-    orders(url, 0, 25)
-    run(url, "UPDATE orders SET id = 13 WHERE id = 14")
-    with pytest.raises(SourceError, match=r"several rows have the key id=13, so their order is not fixed"):
-        read(source(url))
-    with pytest.raises(SourceError, match=r"several rows have the key id=13"):
-        read(source(url, rows_per_part=14))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Measuring whole tables: threads, files and row groups change nothing, and what was measured is not measured again."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,49 +70,6 @@ def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> N
     assert list(expected.statistics) == ["b", "a", "text", "coded", "list"]
     assert expected.statistics["list"] == {"type": "list<element: int64>", "nulls": 2000}
     assert measure_table(_files(tmp_path, 4000, 700, 130), frozenset(), {}) == expected
-
-
-def test_a_row_group_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (whole,) = _files(tmp_path, 4000, 4000, 4000)
-    expected = measure_table([whole], frozenset(), {})
-    for limit in ("_ROWS", "_BYTES"):
-        with monkeypatch.context() as patch:
-            patch.setattr(partial, limit, 300)
-            assert measure_table([whole], frozenset(), {}) == expected
-
-
-def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -> None:
-    files = _files(tmp_path, 1000, 500, 500)
-    expected = measure_table(files, frozenset(), {})
-    pq.write_table(_table(0), tmp_path / "empty.parquet")
-    with pq.ParquetWriter(tmp_path / "bare.parquet", _table(0).schema):
-        pass
-    bare, empty = tmp_path / "bare.parquet", tmp_path / "empty.parquet"
-    assert measure_table([files[0], bare, empty, files[1], bare], frozenset(), {}) == expected
-    assert measure_table([bare], frozenset(), {}).statistics["b"]["nulls"] == 0
-    assert measure_table([], frozenset(), {}).rows == 0
-
-
-def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
-    columns = {"a.b": [1, 2], "a": ["x", "y"], 'q"': [True, None], "s": [{"a": 1}, None]}
-    pq.write_table(pa.table(columns), tmp_path / "named.parquet")
-    results = measure_table([tmp_path / "named.parquet"], frozenset(), {}).statistics
-    assert {name: (table["type"], table["nulls"]) for name, table in results.items()} == {
-        "a.b": ("int64", 0),
-        "a": ("string", 0),
-        'q"': ("bool", 1),
-        "s": ("struct<a: int64>", 1),
-    }
-
-
-def test_what_is_not_installed_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = "gatehouse.data.statistics.partial_pieces"
-    monkeypatch.setitem(sys.modules, missing, None)
-    request = MeasureRequest(
-        name="small", datasets=store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from
-    )
-    with pytest.raises(ConfigurationError, match=f"the package {missing} is not installed"):
-        measure(request, store)
 
 
 def test_a_changed_contract_is_judged_without_measuring_again(

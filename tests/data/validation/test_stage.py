@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
 from gatehouse.data.sources.catalog import parse_source
-from gatehouse.data.validation.anomalies import MOVEMENTS
 from gatehouse.data.validation.contract import CONTRACT_FILE, contract_text, parse_contract
 from gatehouse.data.validation.report import page
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
@@ -96,12 +95,6 @@ def test_rules_hold_up_to_their_limits(
     assert [anomaly["rule"] for anomaly in anomalies_of(store, result)] == broken
     assert result.verdict == ("fail" if broken else "pass")
     assert all("in the contract" in reason and "ask its supplier" in reason for reason in result.reasons)
-
-
-def test_columns_that_only_case_tells_apart_are_not_judged_as_each_other(judge: Validate, store: ArtifactStore) -> None:
-    table = pa.table({"a": [1], "A": [99], "file_row_number": [1]})
-    result = judge({"t": table}, {"t": {"columns": {"A": INT | {"max": 5}}, "extra_columns": "allow"}})
-    assert [(anomaly["rule"], anomaly["observed"]) for anomaly in anomalies_of(store, result)] == [("column", "also a")]
 
 
 def test_rules_under_warn_do_not_break_the_contract(judge: Validate, store: ArtifactStore) -> None:
@@ -189,26 +182,6 @@ def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validat
         assert part in unjudged
 
 
-def test_bins_are_compared_by_their_names() -> None:
-    before, now = {"nulls": 50, "counts": [50]}, {"nulls": 25, "counts": [75]}
-    psi, js = MOVEMENTS["psi"].measure, MOVEMENTS["js"].measure
-    assert psi(before, now) == pytest.approx(0.25 * np.log(0.75 / 0.5) - 0.25 * np.log(0.25 / 0.5))
-    assert psi(before, before) == 0
-    assert js({"nulls": 1}, {"nulls": 0, "zeros": 1}) == 1
-    apart = {"nulls": 0, "values": [("a", 3)]}, {"nulls": 0, "values": [("b", 3)], "other": 1}
-    assert js(*apart) == 1 and MOVEMENTS["linf"].measure(*apart) == 1
-
-
-def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validate, tmp_path: Path) -> None:
-    table = pa.table({"a": np.random.default_rng(7).normal(0, 1, 50_000)})
-    first = judge({"t": table}, column_contract({"type": "double", "max": 3}), rows_per_file=20_000)
-    other = ArtifactStore.open(tmp_path / "other")
-    text = json.dumps({"version": 1, "tables": column_contract({"type": "double", "max": 3})})
-    contract = other.publish("config", "contract", {CONTRACT_FILE: text})
-    request = ValidateRequest(snapshot=publish(other, {"t": table}, 20_000), contract=str(contract))
-    assert validate(request, other) == first
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -249,19 +222,6 @@ def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Pa
     assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
     with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(row 17\)"):
         require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)
-
-
-def test_warnings_of_guards_and_rules_are_in_the_manifest_without_values_of_rows(store: ArtifactStore) -> None:
-    tables = column_contract({"type": "int64", "max": {"value": 10, "severity": "warn"}})
-    contract = store.publish("config", "contract", {CONTRACT_FILE: json.dumps({"version": 1, "tables": tables})})
-    request = ValidateRequest(snapshot=publish(store, {"t": pa.table({"a": [1, 99]})}), contract=str(contract))
-    delivery = ("Table t: rewrite: 3 rows changed, such as a=17.",)
-    result = validate(request.model_copy(update={"delivery": delivery}), store)
-    # The manifest stays after an erasure.
-    expected = ["Table t: rewrite", "t.a: max does not hold"]
-    assert store.manifest(result.validation).details["warnings"] == expected
-    assert delivery[0] in page(store, result.validation)
-    assert len(result.warnings) == 1 and "found 1 of 2 rows" in result.warnings[0]
 
 
 def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: ArtifactStore) -> None:
@@ -373,15 +333,6 @@ def test_a_distribution_that_moved_breaks_every_rule_on_it_and_one_that_did_not_
     result = _against(store, before, moved, contract)
     (anomaly,) = anomalies_of(store, result)
     assert (anomaly["rule"], anomaly["column"], result.verdict) == (rule, "a", "fail")
-
-
-def test_without_a_baseline_nothing_moves_and_that_is_said(judge: Validate, store: ArtifactStore) -> None:
-    contract = column_contract({"type": "double", **MOVED}, min_rows_ratio=0.5)
-    result = judge({"t": pa.table({"a": [1.0]})}, contract)
-    assert result.verdict == "pass"
-    assert store.read_json(result.validation, "verdict.json")["not_judged"] == [
-        "t: min_rows_ratio, as there is no baseline"
-    ] + [f"t.a: {rule}, as there is no baseline" for rule in MOVED]
 
 
 @pytest.mark.parametrize(("rows", "rule"), [(4, "min_rows_ratio"), (5, ""), (20, ""), (21, "max_rows_ratio")])

@@ -93,23 +93,6 @@ def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passe
     assert "all passed" in page(bench.store, passed.integration)
 
 
-def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_is_bounded(
-    bench: Bench, passed: IntegrateResult
-) -> None:
-    (kept,) = bench.store.objects.list(f"measurements/{bench.models['good']}")
-    assert b'"memory_mb"' in bench.store.objects.get_bytes(kept)
-    assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["observed"]]
-    failed = tried(bench, rows=10, latency_ms=1e-6, memory_mb=0.5)
-    assert failed.verdict == "fail"
-    assert [reason.partition(" MB")[0].partition(" ms")[0] for reason in failed.reasons] == [
-        "latency: expected at most 1e-06",
-        "memory: expected at most 0.5",
-    ]
-    assert failed.warnings[1:] == ("tests of the project: there are none (not checked)",)
-    # The manifest stays after an erasure, and what a check found may quote a row.
-    assert bench.store.manifest(failed.integration).details == {"verdict": "fail", "online": "not checked"}
-
-
 @pytest.mark.parametrize(
     ("verdict", "reasons", "observed"),
     [
@@ -260,17 +243,6 @@ def test_the_stage_quotes_no_row_from_the_tests_of_a_project_where_a_column_is_s
         f"tests of the project: test_rows.py::test_expected: is expected to fail: {hidden}; "
         f"test_rows.py::test_fails: {hidden}; test_rows.py::test_skips: was skipped: {hidden}"
     )
-
-
-@pytest.mark.parametrize(
-    ("test", "expected"),
-    [
-        ("import os\ndef test_ends(): os._exit(0)\n", "the tests ended with 0 before all had run"),
-        ("import pytest\ndef test_leaves(): pytest.exit('enough', 0)\n", "pytest ended with 0 after 0 tests"),
-    ],
-)
-def test_tests_that_end_early_have_not_passed(bench: Bench, tmp_path: Path, test: str, expected: str) -> None:
-    assert list(_failures(bench, {"test_it.py": test}, tmp_path))[-1].startswith(expected)
 
 
 @pytest.mark.parametrize(("permanent", "reasons"), [(False, None), (True, ("load: GatehouseError: no answer",))])

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 import gatehouse
-from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import IntegrationSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
@@ -24,7 +23,6 @@ from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.settings import Settings
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
-from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.parameters import as_written
@@ -45,20 +43,6 @@ def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_
     arguments = read_spec(compiled).task("train").body["inputs"]["parameters"]
     assert arguments["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
     assert train_spec(as_written(arguments["spec"]["runtimeValue"]["constant"])) == flights.file.training
-
-
-def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, tmp_path: Path) -> None:
-    refit = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
-    unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
-    file = flights.file.model_copy(update={"tuning": refit, "features": unsaid})
-    project = replace(flights, file=file)
-    arguments = {}
-    for name, item in {"usual": flights, "asked": project}.items():
-        compiled = compile_pipeline("training", item, tmp_path / name)
-        spec = read_spec(compiled)
-        alarm = spec.task("compute-features").constants["leakage_alarm"]
-        arguments[name] = [spec.task("train").constants["refit"], alarm]
-    assert arguments == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
 def test_calibration_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:
@@ -156,15 +140,6 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert [item["secretName"] for item in split.pod["imagePullSecret"]] == ["registry"]
 
 
-def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
-    table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
-    source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
-    moved = replace(flights, file=flights.file.model_copy(update={"source": source}))
-    with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
-        compile_pipeline("promotion", moved, tmp_path, platform)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [({}, TRAINING), ({"resources": {"gpus": 1}}, TRAINING_GPU), ({"resources": {"gpus": 1}, "image": "ours:1"}, "")],
@@ -178,10 +153,3 @@ def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
     task = SimpleNamespace(set_env_variable=variables.__setitem__)
     Settings("training", project, platform)._say_launch(cast(Any, task))
     assert json.loads(variables[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
-
-
-def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:
-    for name in NAMES:
-        inputs = read_spec(compiled / f"flights-{name}.yaml").inputs
-        kinds = {parameter: body["parameterType"] for parameter, body in inputs.items()}
-        assert {parameter: body["parameterType"] for parameter, body in parameters(name).items()} == kinds
