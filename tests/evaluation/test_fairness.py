@@ -142,18 +142,6 @@ def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> Non
     assert chosen.holds, "that divides by all rows"
 
 
-@pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
-def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
-    share: float, rows: int, verdict: str
-) -> None:
-    groups, labels, predicted = _of_two(rows // 2, rows)
-    predicted, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
-    labels[4_000:] = np.arange(rows) % 2
-    result = _measured(labels, Predictions(predicted * 0.9, predicted * 0.9, predicted), groups, "binary", spec)
-    assert not result.lacking and result.measures["candidate"]["demographic_parity_ratio"][0] == 0
-    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, result)) == verdict
-
-
 def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:
     shown, alike = 0, EvaluationSpec(protected=("carrier",), min_slice_rows=20, bootstrap_samples=60)
     for seed in range(40):

@@ -51,20 +51,6 @@ def test_a_tolerance_between_the_bounds_is_inconclusive_where_it_cannot_be_shown
     assert (on.holds, on.inconclusive) == (True, False) and "smallest" not in on.observed
 
 
-def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word() -> None:
-    few = replace(BETTER, units=LEAST_UNITS - 1)
-    slices = {"a": replace(BETTER, standard_error=0.001), "b": few, "c": few}
-    rule = named("regressions", {"regressions": {}}, slice_comparisons=slices)
-    assert rule.holds and rule.observed == "none; 2 of too few units"
-    rule = named("regressions", {"regressions": {}}, slice_comparisons={"a": slices["a"]})
-    assert rule.observed == "none"
-    # All draws alike, and just as bad as is tolerated: nothing is shown.
-    on = replace(BETTER, worse_by=0.005 * 0.5, champion=0.5, standard_error=0.0)
-    assert named("regressions", {"regressions": {}}, slice_comparisons={"a": on}).holds
-    past = replace(on, worse_by=0.00251)
-    assert not named("regression in a", {"regressions": {}}, slice_comparisons={"a": past}).holds
-
-
 @pytest.mark.parametrize("role", ["champion", "floor"])
 def test_bounds_of_too_few_units_are_marked_and_decide_nothing(role: str) -> None:
     field = {"champion": "comparison", "floor": "floor"}[role]

@@ -8,16 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
-from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.result import ScoringError
-from gatehouse.evaluation.spec import ChampionRule, CostBounds
+from gatehouse.evaluation.spec import CostBounds
 from gatehouse.evaluation.stage import SelfComparisonError, evaluate
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.identity import identity_of
-from gatehouse.store.run import RUN_ID, events
 from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
 from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split
@@ -63,35 +61,6 @@ def test_the_best_champion_so_far_is_compared_too(judged_bench: Bench) -> None:
     assert "floor log_loss" in page(store, result.evaluation)
 
 
-def test_a_tolerance_that_the_rows_cannot_show_is_inconclusive(judged_bench: Bench) -> None:
-    policy = LENIENT.model_copy(update={"champion": ChampionRule(tolerance=1e-5)})
-    result = judged_bench.evaluate(judged_bench.models["other"], judged_bench.models["good"], policy)
-    assert result.verdict == "inconclusive"
-    assert "the smallest regression that these test rows can show is 0.0" in result.reasons[0]
-    html = page(judged_bench.store, result.evaluation)
-    assert "The test rows cannot tell" in html and "cannot tell</td>" in html
-
-
-def test_checks_of_the_data_are_rules_and_their_warnings_on_the_record(judged_bench: Bench) -> None:
-    store, good = judged_bench.store, judged_bench.models["good"]
-
-    def published(kind: str, verdict: str, *warnings: str, of: str = judged_bench.training_set) -> str:
-        details = {"verdict": verdict, "warnings": list(warnings)}
-        return str(store.publish(kind, "x", {"a": "b"}, derived_from={"training_set": of}, details=details))
-
-    leakage, checks = published("leakage", "pass", "view a: not checked"), published("split-checks", "fail")
-    references = {"leakage": leakage, "split_checks": checks}
-    result = evaluate(judged_bench.request(good).model_copy(update=references), store)
-    assert result.reasons == ("split checks: expected pass, found fail",)
-    warnings = store.read_json(result.evaluation, "verdict.json")["warnings"]
-    assert warnings == ["validation: was not given", "leakage: view a: not checked"]
-    assert store.manifest(result.evaluation).derived_from.items() >= references.items()
-    assert "leakage: view a: not checked" in page(store, result.evaluation)
-    other = {"leakage": published("leakage", "pass", of=good)}
-    with pytest.raises(ConfigurationError, match="leakage: expected a check of training-sets/"):
-        evaluate(judged_bench.request(good).model_copy(update=other), store)
-
-
 def test_what_is_published(judged_bench: Bench) -> None:
     store, good, bad = judged_bench.store, judged_bench.models["good"], judged_bench.models["bad"]
     result = judged_bench.evaluate(bad, champion=good)
@@ -131,14 +100,6 @@ def test_what_is_published(judged_bench: Bench) -> None:
         assert low < values["log_loss"] < high or role == "constant"
     assert set(verdict["comparisons"]) == set(result.metrics)
     assert verdict["comparisons"]["log_loss"].items() >= verdict["comparison"].items()
-
-
-def test_the_baseline_is_fitted_once_for_all_candidates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RUN_ID, "run")
-    for steps in (5, 10):
-        bench.evaluate(bench.model(steps=steps))
-    result = [event.event for _, event in events(bench.store, "run") if event.stage == "evaluate:fit_baseline"]
-    assert sorted(result) == ["finished", "hit", "started", "started"]
 
 
 @pytest.mark.parametrize(("refit", "parts"), [(0, ("train",)), (2, ("train", "validation"))])

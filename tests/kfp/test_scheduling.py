@@ -214,11 +214,3 @@ def test_what_was_cut_off_is_replaced_by_what_is_wanted_next(before: Objects, ca
             (made,) = schedules(server)
             assert made["status"] == ("DISABLED" if paused else "ENABLED"), f"call {number}"
             assert made["trigger"]["cron_schedule"]["cron"] == "0 0 6 * * 1"
-
-
-def test_due_times_of_an_interval_count_from_its_start() -> None:
-    made = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
-    every = Schedule(interval=timedelta(hours=6), end=datetime(2026, 1, 1, 13, tzinfo=UTC))
-    assert every.following(made, made) == made + timedelta(hours=6)
-    assert every.following(made + timedelta(hours=6), made) == made + timedelta(hours=12)
-    assert every.following(made + timedelta(hours=12), made) is None

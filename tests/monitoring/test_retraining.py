@@ -309,14 +309,6 @@ def test_a_run_that_gave_no_sign_for_long_may_be_followed(
         _take(store, monkeypatch, "three")
 
 
-def test_attempts_on_one_machine_follow_each_other(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    _take(store, monkeypatch, "flights-training-abc.1")
-    _take(store, monkeypatch, "flights-training-abc.2")
-    for run in ("flights-training-abc.1b", "other.3"):
-        with pytest.raises(CauseTakenError):
-            _take(store, monkeypatch, run)
-
-
 def test_two_runs_that_claim_at_once_are_told_apart(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
     create = causes.create_record
 

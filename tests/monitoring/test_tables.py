@@ -28,7 +28,6 @@ from tests.training.synthetic import publish_split, publish_training_set, table
 ROWS = 2000
 COLUMNS = {"label": "bought", "score": "chance"}
 LABELLED = {**COLUMNS, "positive": "yes"}
-CLASSES = {"classes": ["no", "yes"]}
 SPEC = MonitoringSpec()
 
 
@@ -104,35 +103,6 @@ def test_a_feature_that_lost_its_values_alarms_and_one_that_got_some_is_compared
     assert any(f"{name}" in text and "100.0% are missing" in text for text in judged.reasons)
     assert name in Path(judged.report.path).read_text()
     assert monitored(tmp_path, lost, rows(1), features=[name]).verdict == "fail"
-
-
-@pytest.mark.parametrize("number", [False, True])
-def test_labels_may_all_be_unknown_whatever_their_type(number: bool, tmp_path: Path) -> None:
-    baseline = rows(1).set_column(2, "bought", pa.array(np.arange(ROWS) % 2)) if number else rows(1)
-    given = COLUMNS if number else LABELLED
-    for nulls in (NULLS, NULLS.cast(pa.string())):
-        current = rows(2).set_column(2, "bought", nulls)
-        judged = monitored(tmp_path, baseline, current, **given)
-        assert (judged.decision, judged.verdict) == ("keep", "pass")
-        assert any("performance" in text for text in judged.warnings)
-
-
-@pytest.mark.parametrize("form", [pa.int64(), pa.float64(), pa.string()])
-def test_ids_of_rows_are_left_out_unless_they_are_listed(form: pa.DataType, tmp_path: Path) -> None:
-    def numbered(number: int) -> pa.Table:
-        return rows(number).append_column("id", pa.array(range(number * ROWS, (number + 1) * ROWS)).cast(form))
-
-    judged = monitored(tmp_path, numbered(1), numbered(2))
-    assert (judged.decision, judged.verdict) == ("keep", "pass")
-    assert ["data drift, id" in text for text in judged.warnings] == [True]
-    judged = monitored(tmp_path, numbered(1), numbered(2), features=["id"])
-    assert judged.verdict == "fail" and "id" in judged.reasons[0]
-
-
-def test_parts_of_a_split_are_compared_by_their_rows(tmp_path: Path, store: ArtifactStore) -> None:
-    parts = call(components.split, tmp_path, data=rows(1, 10_000), label="bought", columns=CLASSES, store=store.address)
-    judged = monitored(tmp_path, parts.train, parts.test, **LABELLED)
-    assert judged.decision == "keep" and monitored(tmp_path, parts.train, rows(2, shift=3.0)).decision == "retrain"
 
 
 @pytest.mark.parametrize("time", ["", "at"])

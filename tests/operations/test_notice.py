@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gatehouse.operations import notice
 from gatehouse.operations.notice import Notice, body_of, post
 from tests.operations.hook import PATH, hooked
 
@@ -75,14 +74,6 @@ def test_a_refusal_is_not_retried_and_a_redirect_not_followed(status: int) -> No
         delivery = post(hook.url, {}, "k")
     assert (delivery.delivered, delivery.attempts, delivery.why) == (False, 1, f"answered {status}")
     assert len(hook.posts) == 1 and other.paths == []
-
-
-def test_retry_after_is_waited_for_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
-    with hooked((429, {"Retry-After": "20"}), (503, {"Retry-After": "3600"}), 200) as hook:
-        assert post(hook.url, {}, "k").delivered
-    assert max(pauses) <= notice._LONGEST_PAUSE and 20 in pauses
 
 
 def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture) -> None:

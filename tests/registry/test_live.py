@@ -212,20 +212,6 @@ def test_labels_that_become_known_sooner_do_not_decide_for_the_newest_rows() -> 
     assert facts["outcomes within a horizon that is not over"] == 12
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "label_time"),
-    [("known", [5], "known"), ("known", ["noon"], "known"), ("none", [5], "known"), ("arm", ["canary"], "")],
-)
-def test_outcomes_without_times_or_with_columns_of_the_log_are_refused(
-    column: str, values: list[Any], label_time: str
-) -> None:
-    log = pa.table({"id": ["a"], "arm": ["champion"], "decision_time": pa.array([BEGIN], pa.timestamp("us", "UTC"))})
-    with pytest.raises(ConfigurationError, match=label_time or column):
-        with_outcomes(log, pa.table({"id": ["a"], column: values}), ["id"], label_time, None)
-    with pytest.raises(ConfigurationError, match="horizon"):
-        with_outcomes(log, pa.table({"id": ["a"]}), ["id"], "", 60.0)
-
-
 def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
     draw, rings = np.random.default_rng(3), 0
     for _ in range(200):

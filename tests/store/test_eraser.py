@@ -106,13 +106,6 @@ def test_what_was_derived_from_sharers_goes_too(store: ArtifactStore) -> None:
     assert plan.holders == () and own not in plan.erased
 
 
-def test_the_configuration_of_a_project_holds_no_rows(store: ArtifactStore) -> None:
-    configuration = store.publish("config", "c", {"c": b"configuration"})
-    table = store.publish("datasets", "t", {"a": PERSON}, derived_from={"config": configuration})
-    plan = plan_erasure(store, table)
-    assert plan.erased == (table,) and plan.holders == ()
-
-
 def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> None:
     aside = store.publish("rejected", "t", {"r": PERSON})
     table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})
@@ -129,14 +122,6 @@ def test_inputs_take_along_what_was_made_from_them_unless_they_are_kept(store: A
     assert set(plan_erasure(store, first).erased) == {first, second, places}
     plan = plan_erasure(store, first, keep_inputs=True)
     assert plan.erased == (first,) and plan.holders == (places, second)
-
-
-def test_an_erased_artifact_is_not_published_again(store: ArtifactStore) -> None:
-    family = _family(store)
-    _erase(store, family["training"])
-    with pytest.raises(ErasedArtifactError, match="neither read nor published again"):
-        store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
-    assert not _present(store, b"joined")
 
 
 def test_pages_and_damaged_bytes_that_were_put_aside_go_too(store: ArtifactStore) -> None:

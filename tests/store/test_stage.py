@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from gatehouse.errors import (
@@ -20,11 +19,9 @@ from gatehouse.errors import (
     StoppedError,
     StoreError,
 )
-from gatehouse.runtime import limits
 from gatehouse.runtime.variables import ATTEMPTS
 from gatehouse.store import run as run_module
 from gatehouse.store import stage as stage_module
-from gatehouse.store.failures import FAULT
 from gatehouse.store.parameters import nonces_of, require_known
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import TOLERATE, Declaration, Stage, StageModel
@@ -262,28 +259,6 @@ def test_no_error_of_a_library_quotes_a_row_where_a_column_is_sensitive(
     assert "in failing" in printed
     if sensitive and not caught:
         assert "(name), raised at test_stage.py:" in str(failed["message"])
-
-
-def test_arrow_has_the_threads_of_the_pod_and_not_of_its_machine(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = pa.cpu_count()
-    monkeypatch.setattr(limits, "processors", lambda: usual + 3)
-    try:
-        Counted().stage(Request(), store)
-        assert pa.cpu_count() == usual + 3
-    finally:
-        pa.set_cpu_count(usual)
-
-
-def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FAULT, "split:finish:raise")
-    counted = Counted()
-    with pytest.raises(RuntimeError, match="split:finish"):
-        counted.stage(Request(), store)
-    monkeypatch.delenv(FAULT)
-    counted.stage(Request(), store)
-    assert counted.runs == 1
 
 
 @pytest.mark.parametrize(("ending", "noted"), [("signal", ["stopped"]), ("exit", [])])

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.errors import (
-    ConfigurationError,
     CorruptArtifactError,
     InvalidReferenceError,
     MissingArtifactError,
@@ -21,7 +20,7 @@ from gatehouse.errors import (
 )
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.manifest import Column, Manifest
-from gatehouse.store.publishing import NO_KINDS, manifest_of
+from gatehouse.store.publishing import manifest_of
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 from tests.store.memory_objects import Memory, MemoryObjects
@@ -152,13 +151,6 @@ def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_new_m
     with pytest.raises(MissingArtifactError, match="Run again"):
         ArtifactStore(MemoryObjects(memory, vanish)).publish("datasets", "d", {"a": entry})
     assert list(store.references()) == earlier
-
-
-def test_a_kind_may_not_have_the_name_of_a_folder_of_the_store(store: ArtifactStore) -> None:
-    for kind in NO_KINDS:
-        with pytest.raises(ConfigurationError, match=f"expected another kind than '{kind}'"):
-            store.publish(kind, "d", {"a": b"one"})
-    assert list(store.objects.list("blobs")) == []
 
 
 _JSON = st.recursive(

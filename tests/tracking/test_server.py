@@ -261,15 +261,3 @@ def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
     client = quiet_client(proxy.url)
     entry = client.get_experiment_by_name("own")
     assert entry and [run.info.status for run in client.search_runs([entry.experiment_id])] == ["FINISHED"]
-
-
-def test_metrics_that_a_command_prints_while_the_server_is_away_are_sent_later(
-    store: ArtifactStore, tmp_path: Path, proxy: Proxy
-) -> None:
-    script = "import os; print('accuracy=0.75'); open(os.environ['GATEHOUSE_OUTPUT'] + '/weights', 'w').close()"
-    command = CommandSpec(command=("python", "-c", script), launch=LocalLaunch())
-    proxy.down = True
-    assert launch(CommandRequest(name="printed", command=command), store).metrics == {"accuracy": 0.75}
-    proxy.down = False
-    send_rest(store)
-    assert _steps(proxy, "printed", "accuracy") == [0]

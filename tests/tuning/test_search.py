@@ -187,16 +187,6 @@ def test_a_trial_without_a_finite_objective_is_one_failed_trial(tmp_path: Path, 
     assert shown == [("succeeded", "", 0.5), ("failed", "NonFiniteValue", None)]
 
 
-def test_choices_of_several_kinds_are_written_and_drawn(tmp_path: Path) -> None:
-    choices = [1, "a", 0.5, True, [1, 2]]
-    space = SPEC | {"parameters": [{"name": "x", "type": "categorical", "choices": choices}], "max_trial_count": 5}
-    script = "import sys; print(f'loss={len(sys.argv[1])}')"
-    made = call(components.search, tmp_path, spec=space, command=["python", "script.py", "{x}"], script=script)
-    written = pq.read_table(made.trials.path)["parameter.x"].to_pylist()
-    assert sorted(written) == ["0.5", "1", "[1,2]", "a", "true"]
-    assert "Best trial" in Path(made.report.path).read_text()
-
-
 def test_commands_list_and_show_a_search_and_say_what_goes_on_with_it(store: ArtifactStore, tmp_path: Path) -> None:
     space = [{"name": name, "type": "categorical", "choices": ["CA"]} for name in ("model", "state", "x")]
     script = ("print('loss=1')", ["python", "script.py"])
@@ -280,20 +270,3 @@ def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path)
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     limits = [int(pod["activeDeadlineSeconds"]) / 60 for _, pod in sorted(pods.items())]
     assert limits == [2030, LONGEST_MINUTES, 510, LONGEST_MINUTES]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"objective": "own_metric"},
-        {"objective": {"metric": "accuracy", "direction": "minimize"}},
-        {"early_stopping": "MedianPruner"},
-        {"trial_settings": {"stopping.epochs": 3}},
-        {"algorithm": {"name": "population", "population_size": 2}},
-        {"parameters": [SPACE[0] | {"name": "a b"}]},
-        {"objective": {"metric": "val loss", "direction": "minimize"}},
-    ],
-)
-def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        search_of(SPEC | changes, [])

@@ -70,18 +70,6 @@ def test_a_changed_declaration_is_reported_as_such(events: Events, written: str)
     assert ("declaration" in str(raised.value)) == (not written)
 
 
-def test_a_first_look_is_compared_with_nothing(events: Events) -> None:
-    events.write(_NAIVE)
-    look = _in_zone(events, "UTC", look=True)
-    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
-    assert [record["look"] for record in _records(events)] == [True], "a look that is repeated is one"
-    run = _in_zone(events, "Europe/Rome")
-    assert (run.warnings, run.snapshot == look.snapshot) == ((), False)
-    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
-    with pytest.raises(DeliveryError, match="rewrite: 2 rows"):
-        _in_zone(events, "UTC")  # The look has the same rows, but a run took others.
-
-
 def test_an_older_state_of_the_source_is_a_rewrite_although_its_snapshot_is_known(events: Events) -> None:
     events.take()
     events.write(HEADER + rows(0, 700))
@@ -165,17 +153,3 @@ def test_a_column_of_another_type_than_before_is_reported_whatever_the_ending(ev
         events.take()
     events.table |= {"guards": {"retyped_column": "warn"}}
     assert any("retyped_column: id" in text for text in events.take().warnings)
-
-
-def test_nan_is_a_missing_value_unless_a_column_keeps_it(events: Events) -> None:
-    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",nan\n"))
-    taken = events.take()
-    assert "nan: NaN is read as a missing value in value (1)" in taken.warnings[0]
-    assert (events.read(taken)["value"].null_count, events.read(taken).num_rows) == (1, 600)
-    events.table = {"guards": {"nan": "accept"}}
-    assert (events.take().warnings, events.take().snapshot) == ((), taken.snapshot)
-    events.table = {"keeps_nan": ["value"]}
-    assert events.read(events.take(backfill="NaN is a value"))["value"].null_count == 0
-    events.table = {"keeps_nan": ["id"]}
-    with pytest.raises(ValueError, match="keeps_nan"):
-        events.take()

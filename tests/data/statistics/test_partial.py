@@ -11,10 +11,8 @@ import pytest
 from gatehouse.data.statistics import columns, partial, partial_pieces
 from gatehouse.data.statistics.partial import measure_table, measured_files, merged_table, plans_of
 from gatehouse.data.statistics.partial_pieces import packed, unpacked
-from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
-from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import publish
@@ -86,30 +84,3 @@ def test_a_changed_contract_is_judged_without_measuring_again(
     first = judged(max=3)
     monkeypatch.setattr(partial_pieces, "measured_tables", None)
     assert judged(max=2) == first
-
-
-def test_statistics_of_another_version_are_refused_as_a_baseline(store: ArtifactStore) -> None:
-    snapshot = publish(store, {"t": pa.table({"a": [1]})})
-    old = store.publish("validations", "old", {"statistics.json": '{"t":{"a":{"type":"int64","nulls":0}}}'})
-    datasets = store.manifest(snapshot).derived_from
-    with pytest.raises(ConfigurationError, match="Validate that snapshot again"):
-        measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)
-
-
-def test_validations_that_judged_the_same_statistics_are_one_baseline(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    snapshot = publish(store, {"t": pa.table({"a": [1, 2, 3]})})
-
-    def judged(most: int, baseline: str = "") -> str:
-        contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64", "max": most}}}}}
-        reference = store.publish("config", "contract", {CONTRACT_FILE: json.dumps(contract)})
-        request = ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline)
-        return validate(request, store).validation
-
-    strict, mild = judged(2), judged(3)
-    assert strict != mild
-    compared = judged(3, baseline=strict)
-    monkeypatch.setattr(partial_pieces, "measured_tables", None)
-    again = judged(3, baseline=mild)
-    assert store.manifest(again).derived_from["statistics"] == store.manifest(compared).derived_from["statistics"]

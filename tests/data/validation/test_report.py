@@ -156,15 +156,3 @@ def test_columns_stand_as_in_the_table_and_show_no_value_that_is_sensitive_now(
     html = page(store, judge(tables, {"t": {"columns": columns}}, before.validation).validation)
     assert "top-secret" not in html
     assert re.findall(r"<h3><bdi>(\w)</bdi></h3>", html) == ["z", "a"]
-
-
-def test_the_head_counts_what_failed_names_the_first_and_lists_warnings_and_what_was_not_judged() -> None:
-    failed = [anomaly(number, "a") for number in range(5)]
-    unjudged = ["flights.a: psi, as there is no baseline"]
-    html = drawn({"a": numeric()}, [*failed, anomaly(9, "a", "warn")], not_judged=unjudged)
-    head = Text(html.split("</header>")[0]).text
-    assert "The snapshot breaks its contract: 5 rules failed, 1 warned." in head
-    assert head.split("1 warning")[0].count("expected at least 0") == 3 and "and 2 more, below" in head
-    assert "flights.a: min: expected at least 0" in head.split("1 warning")[1]
-    assert unjudged[0] in head.split("1 not checked")[1] and "ask owner to correct it" in head
-    assert "with 1 warning." in drawn({"a": numeric()}, [anomaly(0, "a", "warn")])

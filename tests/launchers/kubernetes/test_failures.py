@@ -20,7 +20,6 @@ from tests.launchers.kubernetes.scenarios import (
     error_of,
     fail_again_and_again,
     launcher_on,
-    master_fails,
     once,
     run,
     succeed,
@@ -86,15 +85,6 @@ def test_each_cause_is_an_error_of_its_own(
 ) -> None:
     first_line, below = error_of(error, scenario, store, job, kind, **once(kind))
     assert first in first_line and rest in below
-
-
-def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
-    store: ArtifactStore, job: TrainingJob, kind: str
-) -> None:
-    first, rest = error_of(ends.TrainingFailedError, master_fails, store, job, kind)
-    assert first == "Training failed: a pod ended with exit code 1, expected 0."
-    assert "JobFailed: it failed 1 times" in rest
-    assert rest.splitlines()[-20:] == [f"line {number}" for number in range(10, 30)]
 
 
 def test_failures_before_the_launcher_began_count_too(
