@@ -171,20 +171,3 @@ def test_what_does_not_fit_is_refused_alone_and_nothing_is_left(folder: Path, fl
         raise result.exception
     assert not result.output
     assert not (folder / "visits").exists()
-
-
-def test_rare_labels_many_categories_and_percents_are_met(folder: Path) -> None:
-    lines = (f"{n},{n % 13}.5%,v{n % 150},{'yes' if n % 11 == 0 else 'no'}\n" for n in range(600))
-    (folder / "rare.csv").write_text("id,share,street_id,bought\n" + "".join(lines))
-    output = _init("rare", "--from", "rare.csv", "--label", "bought").output
-    assert (
-        "street_id has 150 values" in output and "--without 'street_id'" in output and "--group 'street_id'" in output
-    )
-    project = check_project(folder / "rare")
-    assert project.file.calibration is not None and project.file.calibration.threshold.rule == "f_beta"
-    assert '"share": "numeric"' in (folder / "rare/features/definitions.py").read_text()
-    with duckdb.connect() as connection:
-        [data] = folder.glob("rare/.gatehouse/store/blobs/**/*.parquet")
-        assert connection.execute(f"SELECT max(share) FROM read_parquet('{data}')").fetchall() == [(0.125,)]
-    _init("even", "--from", _visits(folder), "--label", "bought")
-    assert check_project(folder / "even").file.calibration is None

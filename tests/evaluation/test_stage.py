@@ -1,10 +1,8 @@
 """Evaluation end to end on real models: verdicts, reasons, what is published, and what must never happen."""
 
 import json
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
@@ -18,7 +16,7 @@ from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.identity import identity_of
 from gatehouse.training.predictor import Predictor
 from tests.evaluation.conftest import LENIENT, SPEC, Bench
-from tests.training.synthetic import CATEGORICAL, NUMERIC, publish_split
+from tests.training.synthetic import CATEGORICAL, NUMERIC
 
 
 def test_champion_and_candidate_each_have_their_own_numbers(judged_bench: Bench) -> None:
@@ -148,23 +146,3 @@ def test_scores_that_are_not_numbers_are_an_error(bench: Bench) -> None:
         match=r"The candidate models/.* a number from 0 to 1 .* 200 others, .* in row 1303",
     ):
         bench.evaluate(bench.model(steps=0, broken=True))
-
-
-def test_a_champion_whose_features_are_gone(bench: Bench, tmp_path: Path) -> None:
-    import pyarrow as pa
-
-    from gatehouse.store.manifest import Column
-
-    champion = bench.model(steps=1)
-    whole = pq.ParquetDataset(bench.store.paths(bench.training_set)).read().drop_columns("wind")
-    details = bench.store.manifest(bench.training_set).details | {"numeric": ["distance", "delay_rate"]}
-    with bench.store.workspace() as workspace:
-        pq.write_table(whole, workspace / "part.parquet")
-        columns = [Column(field.name, str(field.type)) for field in whole.schema]
-        files = {"part.parquet": workspace / "part.parquet"}
-        less = str(bench.store.publish("training-sets", "less", files, columns=columns, details=details))
-    assert isinstance(whole, pa.Table)
-    smaller = Bench(bench.store, less, publish_split(bench.store, less))
-    candidate = smaller.model(steps=1, numeric=["distance", "delay_rate"])
-    with pytest.raises(ScoringError, match=r"The champion .* cannot score the test rows\..*wind"):
-        smaller.evaluate(candidate, champion=champion)

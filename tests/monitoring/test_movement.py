@@ -119,14 +119,6 @@ def test_a_shift_is_seen_through_dependent_days() -> None:
     assert seen >= 12
 
 
-def test_values_that_go_missing_are_tested_too() -> None:
-    numbers = RANDOM.normal(size=400)
-    columns = [_column(numbers), _column(np.where(np.arange(400) % 2 == 0, numbers, np.nan))]
-    units, none = (np.arange(400), np.arange(400)), np.full(400, -1)
-    moved = movement(NumericBins.fit(columns[0], 10), columns[0], none, columns[1], "psi", units)
-    assert moved.tested is not None and moved.tested.chance < 1e-6
-
-
 def test_corrections_are_those_of_their_authors() -> None:
     chances = {"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005}
     assert corrected(chances, "holm") == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})

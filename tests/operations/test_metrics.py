@@ -161,11 +161,3 @@ def test_status_shows_and_prints_it(
     assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
     status(**everything, metrics=True)
     assert capsys.readouterr().out.startswith("# HELP gatehouse_runs_total")
-
-
-def test_a_run_that_was_tried_again_counts_with_its_last_end(store: ArtifactStore) -> None:
-    ran(store, "run", AT, ("train.1", "failed", {"error": "StoreError", "message": "away"}), ("report_end.1", "", {}))
-    assert update(store) == 1
-    ran(store, "run", AT + 100, ("train.2", "finished", {"result": {}}))
-    assert (update(store), update(store)) == (1, 0)
-    assert [(row.stage, row.state, row.end) for row in read(store)] == [("", "succeeded", 2), ("train", "finished", 2)]

@@ -167,21 +167,6 @@ def test_a_mistake_is_found_at_its_key(project: Path, file: str, before: str, af
     assert not re.search("Traceback|pydantic|<unicode|_type\\b", str(problems))
 
 
-@pytest.mark.parametrize(
-    ("file", "before", "after", "suggestion"),
-    [
-        ("project.yaml", "tuning:", "tunning:", "tuning"),
-        ("project.yaml", "returned: int64", "returned: integer", "int64"),
-        ("project.yaml", "split:\n", "split:\n  strategy: temporal\n", "time"),
-        ("project.yaml", "slices: [category]", "slices: [categry]", "category"),
-        ("policy.yaml", "log_loss]", "logloss]", "log_loss"),
-    ],
-)
-def test_the_nearest_name_is_offered(project: Path, file: str, before: str, after: str, suggestion: str) -> None:
-    edit(project / file, before, after)
-    assert any(f"(did you mean {suggestion}?)" in problem for problem in problems_of(project))
-
-
 def test_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
     edit(project / "project.yaml", "epochs: 5", "epochs: 0")
     edit(project / "project.yaml", "max_trial_count: 4", "max_trail_count: 4")

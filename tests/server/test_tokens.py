@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.serve import app
 from gatehouse.errors import ConfigurationError
-from gatehouse.server.access import Rate, create_token, revoke_token, token_given, tokens_of
+from gatehouse.server.access import create_token, revoke_token, token_given, tokens_of
 from gatehouse.store.store import ArtifactStore
 
 
@@ -60,17 +60,6 @@ def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: Artifac
     assert token_given(tokens_of(store), secret, datetime.now(UTC)) is None
     with pytest.raises(ConfigurationError, match=f"expected one of {number}, found 'ada'"):
         revoke_token(store, "ada")
-
-
-def test_a_burst_passes_and_then_what_comes_back() -> None:
-    clock = [0.0]
-    rate = Rate(2, 3, lambda: clock[0])
-    assert [rate.wait("ada") for _ in range(5)] == [0, 0, 0, 0.5, 0.5]
-    assert rate.wait("bob") == 0
-    clock[0] = 0.5
-    assert [rate.wait("ada") for _ in range(2)] == [0, 0.5]
-    clock[0] = 1000.0
-    assert [rate.wait("ada") for _ in range(4)] == [0, 0, 0, 0.5]
 
 
 def _ask(store: ArtifactStore, *words: str) -> str:

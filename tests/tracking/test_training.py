@@ -12,11 +12,10 @@ import pytest
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
-from gatehouse.tracking import sending
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.projection import track_experiment, track_training
 from gatehouse.tracking.provenance import lineage_of
-from gatehouse.tracking.sending import open_job, send_rest
+from gatehouse.tracking.sending import open_job
 from gatehouse.training.validation import log_epochs
 from tests.tracking.shown import runs_of, steps_of
 
@@ -106,18 +105,6 @@ def test_epochs_that_a_job_has_logged_are_in_its_run_once(shared: ArtifactStore,
     track_training(shared, model)
     run = runs_of(shared, "once")[1]
     assert steps_of(shared, run, "log_loss") == steps_of(shared, run, "roc_auc") == [0, 1, 2]
-
-
-def test_a_model_that_is_shown_while_another_process_sends_its_metrics_has_one_run(
-    shared: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = model_of(shared, "beside", seed=7)
-    monkeypatch.setattr(sending, "_BUDGET", 0.2)
-    with sending._exclusive(train(shared, tmp_path, "job-beside", model)):
-        track_training(shared, model)
-    send_rest(shared)
-    _, run = runs_of(shared, "beside")
-    assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
 
 def test_tracking_again_adds_nothing_and_imports_no_mlflow(shared: ArtifactStore) -> None:

@@ -86,18 +86,6 @@ def test_missing_new_and_retyped_features_are_named(store: ArtifactStore, compar
     assert _rules(store, silent) == set()
 
 
-def test_values_that_are_missing_more_often_are_found(store: ArtifactStore, compare: Compare) -> None:
-    columns = _columns(seed=8)
-    holes = np.arange(ROWS) % 10 == 0
-    nulls = pa.array(columns["distance"], mask=holes)
-    nan = np.where(holes, np.nan, columns["distance"])
-    for distance in (nulls, nan):
-        result = compare(columns | {"distance": distance}, psi=9, js=None)
-        assert _rules(store, result) == {("distance", "nulls", "fail")}
-        assert "found 10.00%" in result.reasons[0]
-    assert compare(columns | {"distance": nulls}, psi=9, js=None, nulls=0.2).verdict == "pass"
-
-
 def test_a_sensitive_feature_is_named_as_not_compared_and_shows_no_value(
     store: ArtifactStore, compare: Compare
 ) -> None:

@@ -252,30 +252,6 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     assert result in seen.observed and advice in seen.advice
 
 
-@pytest.mark.parametrize(
-    ("policy", "one_key", "place"),
-    [
-        ("OnError", True, "kubeflow"),
-        (None, True, NAMESPACE),
-        ("Always", False, "kubeflow"),
-        ("Sometimes", False, NAMESPACE),
-    ],
-)
-def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
-    patient: Patient, policy: str | None, one_key: bool, place: str
-) -> None:
-    strategy: Any = {"retryStrategy": {"limit": "2"} | ({"retryPolicy": policy} if policy else {})}
-    data: Any = {"executor": "{}", "workflowDefaults": {"spec": {"templateDefaults": strategy}}}
-    settings = {"config": yaml.safe_dump(data)} if one_key else {key: yaml.safe_dump(data[key]) for key in data}
-    path = f"/api/v1/namespaces/{place}/configmaps/workflow-controller-configmap"
-    patient.cluster.objects[path] = {"data": settings}
-    finding = patient.findings()["restarts"]
-    if policy == "Sometimes":
-        assert (finding.outcome, finding.well) == ("not checked", True)
-    else:
-        assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.observed
-
-
 @pytest.mark.parametrize("place", ["auths", "part", "podman", "credHelpers", "credsStore"])
 @pytest.mark.parametrize("wants", ["Basic", "Bearer"])
 def test_a_registry_is_asked_with_the_login_of_this_machine(

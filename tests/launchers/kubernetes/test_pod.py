@@ -60,11 +60,6 @@ def test_several_nodes_are_told_where_to_meet_and_how_many_must(
 FOLDER = "jobs/gatehouse-1/first"
 
 
-def _pod(store: ArtifactStore, path: Path, step: int) -> None:
-    with sending_metrics(store, FOLDER, path), closing(MetricsFile(path)) as metrics:
-        metrics.log({"loss": 1.0}, step)
-
-
 def _steps(path: Path) -> list[int]:
     return sorted({point.step for point in read_points(path)[0] if point.name == "loss"})
 
@@ -91,25 +86,3 @@ def test_lines_that_the_store_does_not_take_are_sent_the_next_time(
     for _ in range(2):  # A launcher that starts again receives everything again.
         PodMetrics(store, FOLDER, tmp_path / "launcher").close()
     assert _steps(tmp_path / "launcher") == [1]
-
-
-def test_hours_that_are_past_are_read_at_the_start_and_at_the_end_only(
-    store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 3600.0 * 500_000
-
-    def send(step: int, hour: int) -> None:
-        monkeypatch.setattr(pod_metrics.time, "time", lambda: now + 3600 * hour)
-        _pod(store, tmp_path / f"pod-{step}", step)
-
-    for hour in range(4):
-        send(hour, hour)
-    there = PodMetrics(store, FOLDER, tmp_path / "launcher")
-    there.receive()
-    assert _steps(tmp_path / "launcher") == [0, 1, 2, 3]
-    for step, hour in ((4, 0), (5, 2), (6, 3)):
-        send(step, hour)
-    there.receive()
-    assert _steps(tmp_path / "launcher") == [0, 1, 2, 3, 5, 6]
-    there.close()
-    assert _steps(tmp_path / "launcher") == [0, 1, 2, 3, 4, 5, 6]
