@@ -14,7 +14,7 @@ from gatehouse import components
 from gatehouse.components.interface import Component
 from gatehouse.data.component_task import verdict_facts
 from gatehouse.errors import ConfigurationError, ContractBreachError, LeakageError, VerdictError
-from gatehouse.store.image import image_names
+from gatehouse.store.image import image_names, stages_of
 from gatehouse.store.store import ArtifactStore
 from tests.components import call
 from tests.source_tree import ROOT, Source, sources
@@ -38,6 +38,12 @@ def test_the_public_import_has_every_component() -> None:
     public = {name for name in components.__all__ if isinstance(getattr(components, name), Component)}
     assert folders == public == FUNCTIONS.keys() == image_names().keys()
     assert all(getattr(components, name).python_func.__name__ == name for name in public)
+
+
+@pytest.mark.parametrize("name", sorted(image_names()))
+def test_kfp_may_cache_only_what_every_stage_of_a_component_keeps(name: str) -> None:
+    own = [stage for stage in stages_of(name) if not stage.name.startswith("require")]  # KFP keeps no failed task.
+    assert not getattr(components, name).needs.caching or all(stage.cacheable for stage in own)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -107,6 +113,12 @@ def test_the_task_after_one_that_judged_ends_the_run_before_it_does_anything(
     failed = dsl.Artifact(metadata={"reference": "none", **verdict_facts("fail", ["too many nulls"])})
     with pytest.raises(error, match="too many nulls"):
         call(getattr(components, name), tmp_path, store=store.address, **inputs, **{role: failed})
+
+
+def test_no_input_is_optional_in_its_annotation() -> None:
+    """In a pod KFP names no type of an artifact, and makes one of the annotation's: it cannot make an Optional."""
+    functions = {name: getattr(components, name).python_func for name in FUNCTIONS}
+    assert not [name for name, function in functions.items() if "Optional" in str(function.__annotations__)]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

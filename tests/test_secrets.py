@@ -7,10 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 
+from gatehouse.errors import GatehouseError
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.runtime.redaction import redacted
 from gatehouse.server.access import create_token
 from gatehouse.server.app import create_app
+from gatehouse.store.run import RUN_ID, events
+from gatehouse.store.stage import Declaration, Stage, StageModel
 from gatehouse.store.store import ArtifactStore
 from tests.server.serving import serving
 from tests.small_example import MODEL, PLANTED
@@ -55,6 +58,26 @@ def test_no_answer_of_the_server_holds_a_secret(copy: ArtifactStore, monkeypatch
         path for path in paths if path != "/v1/nothing"
     ]
     assert not [path for path, item in answers.items() if WORD in item.content or token.encode() in item.content]
+
+
+class _Nothing(StageModel):
+    """What a stage is asked and gives that only fails."""
+
+
+def test_an_error_is_recorded_without_the_secrets_that_it_tells(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reveal(request: _Nothing, store: ArtifactStore) -> _Nothing:
+        raise GatehouseError(f"no answer: {PLANTED}")
+
+    monkeypatch.setenv(RUN_ID, "run-1")
+    for name, secret in PLANTED.items():
+        monkeypatch.setenv(name, secret)
+    with pytest.raises(GatehouseError):
+        Stage(Declaration("tell", "Tell"), reveal)(_Nothing(), store)
+    (failed,) = [event for _, event in events(store, "run-1") if event.event == "failed"]
+    assert WORD.decode() not in str(failed.body)
+    assert "postgresql://reader:***@db.example/flights" in failed.body["message"]
 
 
 @pytest.mark.parametrize(

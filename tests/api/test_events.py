@@ -130,6 +130,12 @@ def test_a_trigger_matches_by_patterns(trigger: dict[str, Any], matches: bool) -
     assert Trigger.model_validate(NEW_DATA | trigger).matches(EVENT) == matches
 
 
+def test_parameters_are_constants_and_fields_of_the_event() -> None:
+    wanted = {"backfill": "{data.bucket}: {subject}", "seed": 3, "window": "{nothing}"}
+    filled = Trigger.model_validate(NEW_DATA | {"parameters": wanted}).filled(EVENT)
+    assert filled == {"backfill": "raw: raw/a.csv", "seed": 3, "window": "{nothing}"}
+
+
 @pytest.mark.parametrize("field", ["{data.nothing}", "{data.bucket.x}", "{time}", "{subject}"])
 def test_an_event_without_a_field_orders_nothing(
     store: ArtifactStore, flights: Callable[..., Project], field: str
@@ -172,6 +178,16 @@ def test_events_that_come_together_make_one_run_when_their_time_is_over(
     clock[0] += 1
     (next_,) = take(store, project, event(4), "ann")
     assert next_.name != first.name and next_.due == NOON + 1200
+    assert take(store, project, event(2), "ann") == [first]
+
+
+def test_an_event_after_midnight_joins_the_run_of_the_evening(
+    store: ArtifactStore, flights: Callable[..., Project], clock: list[float]
+) -> None:
+    project = flights(new_data=NEW_DATA | {"debounce": "PT10M"})
+    clock[0] = NOON + 12 * 3600 - 60
+    (first,) = take(store, project, event(1), "ann")
+    clock[0] += 120
     assert take(store, project, event(2), "ann") == [first]
 
 
@@ -270,6 +286,14 @@ def test_a_run_that_cannot_start_now_starts_later(
             submit(store, project.folder, None, order)
         assert not submit_due(store, project, None)
     assert submit_due(store, project, None) and started == [order.name]
+
+
+def test_a_second_process_of_a_run_that_ended_does_nothing(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.record("runs/r/submitted.json", {"pipeline": "training", "arguments": {}, "until": ""})
+    store.record("runs/r/ended.json", {"exit_code": 3, "failure": None})
+    assert pipelines.main("r", "nowhere", store.address) == 3
 
 
 @pytest.fixture

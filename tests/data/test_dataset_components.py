@@ -144,6 +144,15 @@ def test_a_rule_that_cannot_be_judged_fails_unless_it_is_allowed(
     assert len(judged.warnings) == 1 and judged.warnings[0].startswith("not checked: ") and rule in judged.warnings[0]
 
 
+def test_a_dataset_without_rows_is_a_verdict(tmp_path: Path) -> None:
+    (tmp_path / "csv").write_text("shop,at,amount,kind\n")
+    for rows in (ORDERS.slice(0, 0), dsl.Dataset(uri=str(tmp_path / "csv"))):
+        judged = call(validate, tmp_path, data=rows, contract=CONTRACT)
+        (reason,) = judged.reasons
+        assert judged.verdict == "fail" and "found none" in reason and "keys" not in reason
+        assert "found none" in text(judged.report.path) and judged.validation.metadata["reference"] == "none"
+
+
 def test_parts_are_all_rows_once(tmp_path: Path, store: ArtifactStore) -> None:
     taken = call(snapshot, tmp_path, dataset=ORDERS, store=store.address).snapshot
     inputs = {"label": "kind", "task": "multiclass", "tables": True}

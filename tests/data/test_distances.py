@@ -1,6 +1,7 @@
 """Distances: against scipy, by hand, their algebra, and where there is nothing to compare."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -53,6 +54,15 @@ def test_distances_are_bounded_symmetric_and_zero_for_equal_shares(pair: Pair) -
     for distance in SYMMETRIC:
         assert distance(before, now) == pytest.approx(distance(now, before), abs=1e-12)
     assert max(jensen_shannon(before, now), l_infinity(before, now)) <= 1
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_a_side_without_rows_is_at_no_distance(distance: Callable[[list[int], list[int]], float]) -> None:
+    assert math.isnan(distance([0, 0], [1, 2]))
+    assert math.isnan(distance([1, 2], [0, 0]))
+    assert math.isnan(distance([], []))
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        distance([1, 2], [3])
 
 
 def test_distances_of_numbers_are_those_of_scipy() -> None:

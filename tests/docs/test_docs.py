@@ -68,6 +68,11 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@every_page
+def test_no_page_names_a_machine(page: Path) -> None:
+    assert re.findall(r"(?<![\w.`<])/(?:home|work|root|tmp|Users|mnt)/\S*", page.read_text(encoding="utf-8")) == []
+
+
 TUNING = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", TUNING, re.DOTALL)
 SNIPPETS = [item for item in BLOCKS if item.startswith("tuning:")]

@@ -63,6 +63,13 @@ def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
     assert (draws != np.array(list(units.draws(200, 4)))).any()
 
 
+def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
+    units, order = Units("row", 6), np.array([5, 4, 3, 2, 1, 0])
+    whole, last = on_draws([DrawnMetrics(np.sum), DrawnMetrics(lambda times: times[0], 1, 3)], units, 50, 7, order).T
+    assert (whole == 6).all()
+    assert last.tolist() == [times[4] for times in units.draws(50, 7)]
+
+
 def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:
     # Draws of ten units vary by nine tenths of what samples do, and samples of ten have Student's t.
     drawn = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000, scale=np.sqrt(0.9))
@@ -85,6 +92,12 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
         kept.append(low <= 0 <= high)
     assert 0.86 <= np.mean(kept) <= 0.99
+
+
+def test_each_is_multiplied_by_what_is_left_and_none_is_below_a_smaller_one() -> None:
+    assert holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(np.array([0.6, 0.9])).tolist() == [1.0, 1.0]
+    assert holm(np.array([])).tolist() == []
 
 
 def test_by_chance_at_most_a_twentieth_of_families_has_a_rejection() -> None:

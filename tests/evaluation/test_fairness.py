@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import beta
 
 from gatehouse.evaluation.bootstrap import Units
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import Evidence, Rule, applied_rules, verdict_of
-from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName
+from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName, group_measures_of
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
@@ -68,6 +69,24 @@ def test_measures_of_two_classes_are_those_of_fairlearn_at_the_models_threshold(
         "group_calibration_error": max(errors),
     }
     assert _values(_measured(labels, read, groups, "binary")) == pytest.approx(expected)
+
+
+def test_of_several_classes_the_worst_against_the_rest_counts() -> None:
+    draw, groups = np.random.default_rng(3), _groups()
+    labels, predicted = (draw.integers(0, 4, ROWS).astype(float) for _ in range(2))
+    predicted[(groups == "b") & (labels == 2)] = 2
+    scores = np.eye(4)[predicted.astype(int)]
+    result = _values(_measured(labels, Predictions(scores, scores, predicted), groups, "multiclass"))
+    rates = {
+        number: [np.mean(predicted[(groups == name) & (labels == number)] == number) for name in "abc"]
+        for number in range(4)
+    }
+    assert result["equal_opportunity_difference"] == pytest.approx(
+        max(max(entry) - min(entry) for entry in rates.values())
+    )
+    shares = [[np.mean(predicted[groups == name] == number) for name in "abc"] for number in range(4)]
+    assert result["demographic_parity_ratio"] == pytest.approx(min(min(entry) / max(entry) for entry in shares))
+    assert set(result) == set(group_measures_of("multiclass")) and "group_calibration_error" not in result
 
 
 def test_of_numbers_means_of_predictions_and_errors_are_compared() -> None:
@@ -140,6 +159,33 @@ def test_a_rate_of_one_row_is_not_known_and_decides_nothing(missed: bool) -> Non
     assert str(result).endswith("not measured, carrier=b lacks the true positive rate, of fewer than 20 rows (1)")
     (chosen,) = _judged({"demographic_parity_difference": 0.5}, result)
     assert chosen.holds, "that divides by all rows"
+
+
+@pytest.mark.parametrize("predicted", [0, 1])
+def test_a_rate_of_0_or_1_has_the_interval_of_jeffreys(predicted: int) -> None:
+    groups, labels, _ = _of_two(150)
+    read = Predictions(np.full(4_600, 0.5), np.full(4_600, 0.5), np.full(4_600, predicted))
+    result = _measured(labels, read, groups, "binary", FAIR.model_copy(update={"bootstrap_samples": 500}))
+    for name, rows in zip(RATES, (600, 150, 450), strict=True):
+        value, low, high = result.groups[1].rates["candidate"][name]
+        width = beta(0.5, rows + 0.5).ppf(0.975)
+        expected = (1, 1 - width, 1) if predicted else (0, 0, width)
+        assert (value, low, high) == pytest.approx(expected, abs=0.3 * width)
+    for name, (value, low, high) in result.measures["candidate"].items():
+        assert low <= value <= high and high - low > 0.002, name
+    assert ("demographic_parity_ratio" in result.measures["candidate"]) == bool(predicted), "0 of 0 has no value"
+
+
+@pytest.mark.parametrize(("share", "rows", "verdict"), [(0.002, 30, "inconclusive"), (0.5, 300, "refused")])
+def test_a_group_without_a_selected_row_is_refused_only_where_others_say_so(
+    share: float, rows: int, verdict: str
+) -> None:
+    groups, labels, predicted = _of_two(rows // 2, rows)
+    predicted, spec = np.arange(4_000 + rows) < share * 4_000, FAIR.model_copy(update={"min_slice_rows": 20})
+    labels[4_000:] = np.arange(rows) % 2
+    result = _measured(labels, Predictions(predicted * 0.9, predicted * 0.9, predicted), groups, "binary", spec)
+    assert not result.lacking and result.measures["candidate"]["demographic_parity_ratio"][0] == 0
+    assert verdict_of(_judged({"demographic_parity_ratio": 0.8}, result)) == verdict
 
 
 def test_equal_groups_are_rarely_shown_to_differ_however_many_they_are() -> None:

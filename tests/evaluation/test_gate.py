@@ -151,6 +151,16 @@ def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() ->
     assert np.mean(bounds <= tolerance) == pytest.approx(0.8, abs=0.005)
 
 
+@pytest.mark.parametrize(("log_loss", "holds"), [(0.40, True), (0.48, True), (0.4895, True), (0.4897, False)])
+def test_a_linear_candidate_is_as_good_as_the_baseline(log_loss: float, holds: bool) -> None:
+    linear = replace(MODEL, configuration={"model": {"architecture": "linear"}})
+    candidate, of_baseline = {"log_loss": log_loss}, {"log_loss": 0.48}
+    for model, expected in ((linear, holds), (MODEL, log_loss < 0.48)):
+        evidence = Evidence(model, candidate, of_baseline, None, {}, False)
+        rules = applied_rules(GatePolicy(must_beat_baseline=("log_loss",)), evidence)
+        assert [rule.holds for rule in rules if rule.name == "baseline log_loss"] == [expected]
+
+
 WARN = Terms(severity="warn", owner="ops", reason="few flights")
 
 
@@ -174,11 +184,25 @@ def test_a_broken_rule_refuses_or_is_told_as_the_policy_says(
     assert all(str(rule).endswith(" (owner ops: few flights)") for rule in rules if rule.warns)
 
 
+def test_a_broken_rule_of_severity_approval_refuses_nobody_and_asks_a_person() -> None:
+    policy = POLICY.model_copy(update={"rules": {"slice": Terms(severity="approval", reason="few flights")}})
+    rules = judged(policy, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.59, "c": 0.1})
+    assert verdict_of(rules) == "pass"
+    assert [rule.name for rule in rules if rule.asks] == ["slice b", "slice c"] == [r.name for r in rules if r.warns]
+    assert all(str(rule).endswith(" (a person decides: few flights)") for rule in rules if rule.asks)
+
+
 def test_a_name_stands_for_no_rule_of_a_family_with_a_longer_name() -> None:
     policy = POLICY.model_copy(update={"rules": {"leakage": WARN, "bar": WARN}})
     rules = judged(policy, GOOD | {"roc_auc": 0.96}, BASELINE, BETTER, {"a": 0.7})
     assert [rule.name for rule in rules if rule.refuses] == ["leakage alarm roc_auc"]
     assert policy.unused(tuple(rule.name for rule in rules)) == ("leakage",)
+
+
+def test_a_limit_that_is_written_needs_a_judged_slice() -> None:
+    (rule,) = [rule for rule in judged(POLICY, GOOD, BASELINE, BETTER, {}) if not rule.holds]
+    assert str(rule) == "slices roc_auc: expected at least one judged slice, found 0"
+    assert broken(slices={}, policy=POLICY.model_copy(update={"slices": None})) == [], "the task's limit asks for none"
 
 
 @given(POLICIES, MEASURED, MEASURED, COMPARISONS, SLICES, st.sampled_from(METRICS), st.floats(0, 1))

@@ -9,15 +9,17 @@ from gatehouse.evaluation.gate import (
     LEAST_UNITS,
     Evidence,
     FittedTestRows,
+    Origins,
     RowCounts,
     Rule,
     applied_rules,
     verdict_of,
 )
+from gatehouse.evaluation.group_measures import Fairness, Group
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY
-from tests.evaluation.test_gate import BASELINE, BETTER, GOOD, MODEL, POLICY
+from tests.evaluation.test_gate import BASELINE, BETTER, GOOD, MODEL, POLICY, judged
 
 
 def named(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Rule:
@@ -31,6 +33,11 @@ def named(name: str, fields: dict[str, Any] | None = None, **changes: Any) -> Ru
         if r.name == name
     )
     return rule
+
+
+def test_an_alarm_is_silent_on_its_limit() -> None:
+    on = named("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": GOOD["roc_auc"]}})
+    assert on.holds and not named("leakage alarm roc_auc", {"leakage_alarm": {"roc_auc": 0.7}}).holds
 
 
 @pytest.mark.parametrize(
@@ -49,6 +56,26 @@ def test_a_tolerance_between_the_bounds_is_inconclusive_where_it_cannot_be_shown
     assert (rule.holds, rule.inconclusive) == (False, inconclusive)
     on = named("champion log_loss", {"champion": {"tolerance": worst}}, comparison=replace(between, standard_error=1.0))
     assert (on.holds, on.inconclusive) == (True, False) and "smallest" not in on.observed
+
+
+def test_a_judged_slice_that_fails_is_not_also_told_to_hold() -> None:
+    rules = [r.name for r in judged(POLICY, GOOD, BASELINE, BETTER, {"a": 0.7, "b": 0.1}) if r.name.startswith("slice")]
+    assert rules == ["slice b"]
+    assert named("slices").observed == "0.7000 at worst, in a"
+
+
+def test_regressions_tell_what_had_too_few_units_and_take_no_spread_at_its_word() -> None:
+    few = replace(BETTER, units=LEAST_UNITS - 1)
+    slices = {"a": replace(BETTER, standard_error=0.001), "b": few, "c": few}
+    rule = named("regressions", {"regressions": {}}, slice_comparisons=slices)
+    assert rule.holds and rule.observed == "none; 2 of too few units"
+    rule = named("regressions", {"regressions": {}}, slice_comparisons={"a": slices["a"]})
+    assert rule.observed == "none"
+    # All draws alike, and just as bad as is tolerated: nothing is shown.
+    on = replace(BETTER, worse_by=0.005 * 0.5, champion=0.5, standard_error=0.0)
+    assert named("regressions", {"regressions": {}}, slice_comparisons={"a": on}).holds
+    past = replace(on, worse_by=0.00251)
+    assert not named("regression in a", {"regressions": {}}, slice_comparisons={"a": past}).holds
 
 
 @pytest.mark.parametrize("role", ["champion", "floor"])
@@ -102,3 +129,22 @@ def test_no_verdict_comes_of_fewer_rows_than_it_needs(
     policy = GatePolicy.model_validate(fields).resolved(profile_of(BINARY))
     evidence = Evidence(MODEL, GOOD, BASELINE, None, {}, False, counted=counted)
     assert verdict_of(applied_rules(policy, evidence)) == verdict
+
+
+def test_rules_that_are_of_no_test_row_are_as_sure_with_few_of_them() -> None:
+    fields = {"max_psi": 0.1, "max_training_age": "P1D", "complete_lineage": True, "require_integration": True}
+    few, reported = FittedTestRows({"candidate": 9}, 10, 1), {}
+    for name in ("drift", "training age", "lineage", "integration"):
+        rule = named(name, fields, seen=few, origins=Origins(missing=("no splits",)))
+        assert (rule.holds, rule.inconclusive) == (False, False), name
+        reported[name] = rule.observed
+    assert reported["drift"] == "not measured: no feature was measured"
+    assert reported["training age"] == "not measured: the rows have no decision times"
+    assert named("lineage", fields, origins=Origins()).observed == "all of them"
+
+
+def test_one_group_keeps_no_bound_between_groups() -> None:
+    groups = (Group("sex=a", 900, "", {}), Group("sex=b", 3, "3 rows", {}))
+    fields = {"fairness": {"sex": {"demographic_parity_difference": 0.5}}}
+    rule = named("fairness sex demographic_parity_difference", fields, fairness={"sex": Fairness("sex", groups, {})})
+    assert (rule.holds, rule.inconclusive) == (False, True)

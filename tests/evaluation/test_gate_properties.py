@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,6 +94,14 @@ def test_a_metric_that_is_nan_or_missing_keeps_no_rule(metric: str, evidence: Ev
     rules = applied_rules(policy.resolved(profile_of(BINARY)), replace(evidence, candidate=values, comparison=None))
     assert [rule.name for rule in rules if rule.holds] == []
     assert len(rules) == 3
+
+
+@pytest.mark.parametrize("value", [math.nan, None])
+def test_a_slice_that_is_nan_or_empty_keeps_no_rule(value: float | None) -> None:
+    slices = {} if value is None else {"a": value}
+    evidence = Evidence(MODEL, {}, {}, None, {"roc_auc": slices}, True)
+    policy = GatePolicy(must_beat_baseline=(), leakage_alarm={}, slices={"roc_auc": 0.0})
+    assert verdict_of(applied_rules(policy.resolved(profile_of(BINARY)), evidence)) == "refused"
 
 
 LOSSES = st.lists(st.tuples(*[st.floats(0, 4)] * 3), min_size=2, max_size=12)

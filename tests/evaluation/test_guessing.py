@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled
+from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled, shuffles
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metrics_for
@@ -96,3 +96,14 @@ def test_who_knows_the_rows_is_shown_to_be_better_though_its_level_is_wrong(task
     labels = _labels(task, draw)
     predictions = _predictions(task, 2.0 * (labels - labels.mean()), draw)
     assert _shown(task, metrics_for(task)[name], labels, predictions) == "pass"
+
+
+def test_predictions_of_a_ranking_stay_in_their_group() -> None:
+    groups = np.random.default_rng(4).permutation(GROUPS)
+    scores = groups + np.random.default_rng(5).random(ROWS)
+    made = list(shuffles(TASKS["ranking"].read(scores, groups), ROWS, 3, 7))
+    assert all(
+        (np.floor(entry.scores) == groups).all() and (np.sort(entry.scores) == np.sort(scores)).all() for entry in made
+    )
+    assert all((entry.scores != scores).mean() > 0.5 for entry in made)
+    assert len({entry.scores.tobytes() for entry in made}) == 3

@@ -48,6 +48,20 @@ def test_every_form_of_scores_of_classes_gives_the_metrics_of_the_reference(tmp_
         assert shown["accuracy"] == pytest.approx(reference.accuracy_score(TRUTH, SHARES.argmax(axis=1)))
 
 
+def test_classes_of_lists_are_in_the_order_of_scikit_learn_or_named(tmp_path: Path) -> None:
+    values = np.array([2, 10, 33])
+    expected = reference.accuracy_score(TRUTH, SHARES.argmax(axis=1))
+    for classes in (values, values + 0.5, values.astype(str)):
+        columns = {"label": classes[TRUTH], "score": SHARES[:, np.argsort(classes)].tolist()}
+        arguments: dict[str, Any] = {"task": "multiclass"}
+        if classes.dtype.kind == "U":  # By value, these have another order.
+            with pytest.raises(ConfigurationError, match="classes"):
+                judged(tmp_path / "unnamed", columns, **arguments)
+            arguments["classes"] = sorted(classes.tolist())
+        shown = judged(tmp_path / str(classes.dtype), columns, **arguments).metrics.metadata
+        assert shown["accuracy"] == pytest.approx(expected), classes
+
+
 def test_each_model_is_measured_at_its_own_threshold(tmp_path: Path) -> None:
     scores = SHARES[:, 1]
     columns = {"label": TRUTH == 1, "score": scores, "old": scores * 0.9}

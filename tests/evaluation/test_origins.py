@@ -82,6 +82,14 @@ def test_age_and_drift_are_read_off_the_checks_of_the_split(judged_bench: Bench)
     assert _origins(judged_bench, judged_bench.models["good"], _checks(judged_bench, test="")).age_days is None
 
 
+def test_a_refit_is_as_old_as_the_newest_row_that_it_learned_from(judged_bench: Bench) -> None:
+    inputs = {"training_set": judged_bench.training_set, "split": judged_bench.split}
+    reported = {"stopping": {"refit": 3}}
+    refit = str(judged_bench.store.publish("models", "x", {"a": "b"}, derived_from=inputs, configuration=reported))
+    assert _origins(judged_bench, refit, _checks(judged_bench)).age_days == 29.0
+    assert _origins(judged_bench, refit, _checks(judged_bench, validation="")).age_days is None
+
+
 def test_what_is_not_of_this_split_is_not_known(judged_bench: Bench) -> None:
     store, good = judged_bench.store, judged_bench.models["good"]
     assert "was given no checks" in _origins(judged_bench, good, "").lacking

@@ -37,6 +37,12 @@ def test_each_value_is_a_slice_and_so_are_nulls() -> None:
     assert result["carrier=AA"].level == 0.5
 
 
+def test_nan_is_the_same_missing_value_as_null() -> None:
+    rows = pa.table({"carrier": pa.array([1.0, 1.0, None, float("nan"), None, float("nan")])})
+    names, members = group(slice_columns(rows, SPEC)["carrier"])
+    assert (names, members.tolist()) == (["carrier=(null)", "carrier=1"], [1, 1, 0, 0, 0, 0])
+
+
 @given(st.lists(st.none() | st.text(max_size=3), min_size=1, max_size=120))
 def test_groups_divide_the_rows(values: list[str | None]) -> None:
     names, members = group(

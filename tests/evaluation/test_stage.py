@@ -59,6 +59,14 @@ def test_the_best_champion_so_far_is_compared_too(judged_bench: Bench) -> None:
     assert "floor log_loss" in page(store, result.evaluation)
 
 
+def test_a_candidate_that_equals_the_champion_in_everything_replaces_nothing(judged_bench: Bench) -> None:
+    good = judged_bench.models["good"]
+    again = judged_bench.model(name="again")
+    refused = judged_bench.evaluate(again, champion=good)
+    assert refused.verdict == "refused" and "equal in every metric on every draw" in refused.reasons[0]
+    assert judged_bench.evaluate(good, champion=judged_bench.models["other"]).verdict != "refused"
+
+
 def test_what_is_published(judged_bench: Bench) -> None:
     store, good, bad = judged_bench.store, judged_bench.models["good"], judged_bench.models["bad"]
     result = judged_bench.evaluate(bad, champion=good)

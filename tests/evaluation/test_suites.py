@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.data.splitting.parts import read_part
+from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.gate import verdict_of
 from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import FAIL, NOT_CHECKED, SUITE_FILE
@@ -45,6 +46,13 @@ def _evaluated(bench: Bench, integration: str, policy: object = LENIENT) -> Eval
     return evaluate(request.model_copy(update={"integration": integration, "policy": policy}), bench.store)
 
 
+def test_a_suite_that_passed_is_on_the_record(judged_bench: Bench) -> None:
+    result = _evaluated(judged_bench, _suite(judged_bench), STRICT)
+    assert (result.verdict, result.warnings) == ("pass", ("integration: a: b (not checked)",))
+    assert "integration" in {rule.name for rule in rules_of(judged_bench.store, result.evaluation)}
+    assert verdict_by(judged_bench.store, result.evaluation, STRICT).verdict == "pass"
+
+
 @pytest.mark.parametrize(
     ("suite", "reason"), [({"verdict": "fail"}, "schema: off"), ({"shift": 1e-16}, "golden batch: 20 of 20 rows")]
 )
@@ -62,3 +70,8 @@ def test_a_rule_on_a_suite_that_was_not_run_was_not_measured(judged_bench: Bench
     asks = STRICT.model_copy(update={"require_online": True})
     names = verdict_by(judged_bench.store, evaluated.evaluation, asks).not_measured
     assert (evaluated.verdict, names) == ("pass", ("integration", "integration online"))
+
+
+def test_the_suite_of_another_candidate_is_refused(judged_bench: Bench) -> None:
+    with pytest.raises(ConfigurationError, match="expected the integration tests of the model"):
+        _evaluated(judged_bench, _suite(judged_bench, of="other"))

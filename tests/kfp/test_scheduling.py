@@ -60,6 +60,14 @@ def test_a_change_takes_the_place_of_the_old_one(kfp_server: KfpServer) -> None:
     assert calls[1:] == ["POST recurringruns", "disable", "enable", "DELETE recurringruns/{recurring_run_id}"]
 
 
+def test_runs_under_way_outlive_the_replacing(kfp_server: KfpServer) -> None:
+    apply(kfp_server, declared())
+    kfp_server.objects.clock += 8 * 86_400
+    (run, *_) = kfp_server.objects.fire()
+    apply(kfp_server, declared(cron="0 0 5 * * 1"))
+    assert kfp_server.objects.runs[run["run_id"]]["state"] == "RUNNING"
+
+
 def test_the_replacement_runs_nothing_from_before_it_was_made(kfp_server: KfpServer) -> None:
     start = (datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%dT00:00:00Z")
     daily = declared(cron="@daily", start=start, catch_up=True, max_concurrency=10)
@@ -214,3 +222,19 @@ def test_what_was_cut_off_is_replaced_by_what_is_wanted_next(before: Objects, ca
             (made,) = schedules(server)
             assert made["status"] == ("DISABLED" if paused else "ENABLED"), f"call {number}"
             assert made["trigger"]["cron_schedule"]["cron"] == "0 0 6 * * 1"
+
+
+def test_no_one_is_replaced_at_the_moment_it_is_due(kfp_server: KfpServer) -> None:
+    apply(kfp_server, declared(cron="@hourly"))
+    kfp_server.objects.clock = (kfp_server.objects.clock // 3600 + 1) * 3600 - 10
+    apply(kfp_server, declared(cron="@hourly", max_concurrency=2))
+    kfp_server.objects.fire()
+    assert len(kfp_server.objects.runs) == 1
+
+
+def test_due_times_of_an_interval_count_from_its_start() -> None:
+    made = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
+    every = Schedule(interval=timedelta(hours=6), end=datetime(2026, 1, 1, 13, tzinfo=UTC))
+    assert every.following(made, made) == made + timedelta(hours=6)
+    assert every.following(made + timedelta(hours=6), made) == made + timedelta(hours=12)
+    assert every.following(made + timedelta(hours=12), made) is None

@@ -110,6 +110,14 @@ def test_waiting_ends_in_time_and_where_the_run_is_deleted(api: KfpApi, kfp_serv
         api.wait(run.id, timeout=20)
 
 
+def test_requests_name_the_namespace(kfp_server: KfpServer) -> None:
+    submit(connect(kfp_server, namespace="team-a"))
+    named = dict(zip(kfp_server.calls, kfp_server.namespaces, strict=True))
+    assert {call for call, namespace in named.items() if namespace == "team-a"} >= {
+        *("GET pipelines/names/{name}", "POST pipelines", "GET experiments", "POST experiments", "GET runs"),
+    }
+
+
 def test_a_server_of_several_users_needs_a_namespace() -> None:
     with serving(multi_user=True) as server, pytest.raises(ConfigurationError, match="GATEHOUSE_KFP_NAMESPACE"):
         connect(server).server()

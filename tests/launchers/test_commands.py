@@ -224,6 +224,11 @@ def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert len([path for path in (tmp_path / "store").rglob("*") if path.is_file() and "scratch" in str(path)]) == 2
 
 
+def test_metrics_end_where_a_sentence_or_a_unit_does() -> None:
+    assert read("loss=0.25. n=5s best=0.5.") == [{"loss": 0.25, "best": 0.5}]
+    assert read("file=3.txt version=1.2.3 path=1/2") == [{}]
+
+
 def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
     assert repr(read("loss=1,234.5, acc=0.9")) == repr([{"loss": math.nan, "acc": 0.9}])
     assert repr(read("acc=0.9%, f1 = 90 % loss=0.5")) == repr([{"acc": math.nan, "f1": math.nan, "loss": 0.5}])
@@ -233,6 +238,10 @@ def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
     assert read("Training epoch=1 a=1", "Validation epoch=1 b=1") == [{"epoch": 1, "a": 1}, {"epoch": 1, "b": 1}]
     for lines in (["train loss=0.1 val loss=0.3"], ["train loss=0.1", "val loss=0.3", "train loss=0.1"]):
         assert math.isnan(read(*lines)[-1]["loss"]), lines
+
+
+def test_of_several_processes_rank_0_speaks() -> None:
+    assert read("[default0]:loss=0.2", "[default1]:loss=0.9", "[default10]:loss=0.8") == [{"loss": 0.2}, {}, {}]
 
 
 def read(*lines: str) -> list[dict[str, float]]:

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 from gatehouse.launchers.ranks import Beat, Heartbeat, StepBarrier
-from gatehouse.launchers.wrapper import _how_it_ended, exit_code
+from gatehouse.launchers.wrapper import Forked, _how_it_ended, exit_code
 from gatehouse.runtime.process import start_time
 
 
@@ -37,6 +37,20 @@ def test_a_checkpoint_that_is_due_is_asked_for_once(monkeypatch: pytest.MonkeyPa
             saved.append(step)
         due = barrier.agree(step, due=step - (saved[-1] if saved else 0) >= 10).due
     assert saved == [12, 24]
+
+
+def main() -> None:
+    """The program of a worker: it does nothing until it is stopped, or half a minute has passed."""
+    signal.alarm(30)
+    signal.pause()
+
+
+def test_a_worker_leads_its_own_group_as_soon_as_it_is_there() -> None:
+    for _ in range(20):
+        worker = Forked((__name__,), dict(os.environ), None, None)
+        assert worker.poll() is None
+        os.killpg(worker.pid, signal.SIGKILL)
+        assert worker.wait(30) == -signal.SIGKILL
 
 
 def _end(code: int, second: int = 0) -> SimpleNamespace:

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from gatehouse.metrics.arithmetic import wilson
+from gatehouse.metrics.arithmetic import NORMAL, wilson
 from gatehouse.metrics.catalogue import is_minimized, metrics_for
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.tasks import BINARY, MULTICLASS, REGRESSION, TASKS, Output, are_usable, task_of_loss
@@ -41,6 +41,12 @@ def test_labels(task: str, right: list[float], wrong: list[float]) -> None:
 )
 def test_outputs(output: Output, right: list[float], wrong: list[float]) -> None:
     assert are_usable(np.array(right, float), output).all() and not are_usable(np.array(wrong, float), output).any()
+
+
+def test_the_predicted_class_is_the_likeliest() -> None:
+    assert BINARY.read(np.array([0.2, 0.5, 0.8]), None).form("classes").tolist() == [False, True, True]
+    several = MULTICLASS.read(np.array([[0.2, 0.5, 0.3], [0.6, 0.2, 0.2]]), None)
+    assert several.form("classes").tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -95,3 +101,7 @@ def test_the_interval_of_a_share_is_wilsons(hits: tuple[int, int], level: float)
     result = wilson(hits[0] / hits[1], hits[1], norm.ppf((1 + level) / 2))
     assert result == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert 0 <= result[0] <= hits[0] / hits[1] <= result[1] <= 1
+
+
+def test_without_a_level_it_is_that_of_95_percent() -> None:
+    assert norm.ppf(0.975) == pytest.approx(NORMAL, abs=1e-15)

@@ -58,6 +58,12 @@ def test_one_unit_is_not_judged_and_few_units_are_judged_with_their_uncertainty(
     assert sum(alarms) <= 5, "a fair model alarms in 5 % of samples, and does so too with two days"
 
 
+def test_the_model_holds_only_where_chance_did_not_flatter_it() -> None:
+    sure, unsure = (performance(SPEC, "binary", Gate(0.83, 0.01), *_rows(days, 40, 99)) for days in (100, 3))
+    assert sure.holds and sure.state == "quiet" and sure.why.startswith("the model holds")
+    assert not unsure.holds and unsure.state == "quiet" and "chance alone may hide" in unsure.why
+
+
 def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect() -> None:
     units = sampling_units(_rows(4, 5, 99)[0], SPEC)
     now = Measured(0.8, 0.7, 0.9, error=0.0, effect=4.0)
@@ -65,6 +71,13 @@ def test_an_error_of_the_gate_that_was_drawn_by_rows_grows_by_the_design_effect(
     assert now.error_of(Gate(0.8, 0.01, "day"), units) == pytest.approx(0.01)
     part, predictions = _rows(30, 40, 15)
     assert measured(metric_named("roc_auc"), part, predictions, SPEC, sampling_units(part, SPEC)).effect > 4
+
+
+def test_performance_without_both_classes_is_not_judged() -> None:
+    part, predictions = _rows(10, 20, 99)
+    alone = Part(part.rows, part.table, np.zeros(len(part.labels)))
+    finding = performance(SPEC, "binary", Gate(0.8, 0.01), alone, predictions)
+    assert finding.state == "not judged" and "200 rows with label 0 and 0 with label 1" in finding.why
 
 
 @pytest.mark.parametrize(("blur", "state"), [(0.0, "quiet"), (0.4, "alarm")])

@@ -37,6 +37,11 @@ def test_what_is_no_trigger_alarms_and_asks_for_nothing() -> None:
     assert decide(MonitoringSpec(retrain=RetrainSpec(on=())), [DECAYS]).decision == "keep"
 
 
+def test_what_could_not_be_judged_is_told() -> None:
+    decision = decide(MonitoringSpec(), [Finding("performance", "", "not judged", "no model was given"), DRIFTED])
+    assert decision.unchecked == ("performance: no model was given",) and decision.decision == "retrain"
+
+
 def test_decay_needs_a_check_that_sees_it() -> None:
     off = {"performance": None, "calibration": None, "retrain": RetrainSpec(on=("decay",))}
     with pytest.raises(ValidationError, match=r"retrain\.on"):

@@ -46,6 +46,13 @@ def test_histograms_of_parts_add_up_to_the_histogram_of_all(
     assert parts[2].sum() == len(first) + len(second) and len(parts[2]) == bins.size
 
 
+def test_a_feature_that_is_mostly_zero_is_seen_to_move() -> None:
+    dry = _column([0.0] * 97 + [0.1, 0.2, 0.3])
+    wet = _column([0.0] * 70 + [0.1, 0.2, 0.3] * 10)
+    none = np.full(100, -1)
+    assert movement(NumericBins.fit(dry, 10), dry, none, wet, "psi", None).distances["psi"] > 0.25
+
+
 def test_missing_zero_rare_and_new_values_have_bins_of_their_own() -> None:
     numbers = NumericBins.fit(_column([1.0, 2.0, 3.0]), 2)
     assert numbers.size == 4
@@ -117,6 +124,28 @@ def test_a_shift_is_seen_through_dependent_days() -> None:
         (before, days), (now, days_now) = _days(150, 20, 1.0, random), _days(8, 20, 1.0, random)
         seen += _chance(before, days, now + 1.4, days_now) < 0.01
     assert seen >= 12
+
+
+@pytest.mark.parametrize(("share", "share_now", "days_now"), [(0.3, 0.0, 7), (0.3, 0.0, 14), (0.0, 0.3, 7)])
+def test_a_flag_that_dies_or_begins_is_seen(share: float, share_now: float, days_now: int) -> None:
+    random = np.random.default_rng(5)
+    before, now = ((random.random(count * 200) < part) * 1 for count, part in ((150, share), (days_now, share_now)))
+    assert chi_square(before, np.repeat(np.arange(150), 200), now, np.repeat(np.arange(days_now), 200)).chance < 1e-4
+
+
+def test_a_single_day_is_worth_what_days_of_the_reference_are() -> None:
+    (before, days), now = _days(200, 40, 1.0), RANDOM.normal(0.7, 1, size=40)
+    placed, placed_now = np.digitize(before, [-1, 0, 1]), np.digitize(now, [-1, 0, 1])
+    tested = chi_square(placed, days, placed_now, np.zeros(40, dtype=np.int64))
+    assert tested.effective < 8 and tested.chance > 0.05
+
+
+def test_values_that_go_missing_are_tested_too() -> None:
+    numbers = RANDOM.normal(size=400)
+    columns = [_column(numbers), _column(np.where(np.arange(400) % 2 == 0, numbers, np.nan))]
+    units, none = (np.arange(400), np.arange(400)), np.full(400, -1)
+    moved = movement(NumericBins.fit(columns[0], 10), columns[0], none, columns[1], "psi", units)
+    assert moved.tested is not None and moved.tested.chance < 1e-6
 
 
 def test_corrections_are_those_of_their_authors() -> None:

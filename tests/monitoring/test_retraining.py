@@ -136,6 +136,14 @@ def test_a_training_is_submitted_as_the_platform_says(store: ArtifactStore, serv
     assert run["pipeline_version_reference"]["pipeline_version_id"] == ours["pipeline_version_id"]
 
 
+def test_a_server_without_the_version_that_is_asked_keeps_the_order(store: ArtifactStore, server: KfpServer) -> None:
+    submission = SubmissionSpec(version="sha256-0")
+    request = _request(store, "decay").model_copy(update={"submission": submission})
+    with pytest.raises(ConfigurationError, match="sha256-0"):
+        retrain.function(request, store)
+    assert not server.objects.runs and len(Orders(store, "delay").all()) == 1
+
+
 def test_a_server_without_the_pipeline_keeps_the_order(
     store: ArtifactStore, kfp_server: KfpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +247,22 @@ def test_a_cause_whose_training_failed_is_ordered_again_within_the_limits(
     assert retrain.function(free, store).action == "done"
 
 
+def test_an_order_that_another_process_came_before_names_each_failure_once(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, orders, create = _request(store, "decay"), Orders(store, "delay"), causes.create_record
+    orders.record(retrain.function(asked, store).cause, "ended", run="flights-training.1", exit_code=2)
+
+    def late(objects: Any, key: str, body: dict[str, Any]) -> bool:
+        if "/orders/" in key and len(orders.all()) == 1:
+            create(objects, key, body | {"cause": "another"})
+        return create(objects, key, body)
+
+    monkeypatch.setattr(causes, "create_record", late)
+    again = retrain.function(asked.model_copy(update={"spec": RetrainSpec(cool_down_days=0)}), store)
+    assert len(orders.all()) == 3 and len(again.reasons) == 2
+
+
 def test_a_window_of_the_past_orders_nothing_and_takes_up_no_order(store: ArtifactStore) -> None:
     retrain.function(_request(store, "decay"), store)
     past = _request(store, "drift").model_copy(update={"until": "2013-12-01T00:00:00Z"})
@@ -307,6 +331,14 @@ def test_a_run_that_gave_no_sign_for_long_may_be_followed(
     store.record("runs/two/end.json", {"state": "succeeded", "last": time.time()})
     with pytest.raises(CauseTakenError):
         _take(store, monkeypatch, "three")
+
+
+def test_attempts_on_one_machine_follow_each_other(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _take(store, monkeypatch, "flights-training-abc.1")
+    _take(store, monkeypatch, "flights-training-abc.2")
+    for run in ("flights-training-abc.1b", "other.3"):
+        with pytest.raises(CauseTakenError):
+            _take(store, monkeypatch, run)
 
 
 def test_two_runs_that_claim_at_once_are_told_apart(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, PredictionError
 from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, ScoreResult, blocks_of, score
 from gatehouse.reports.contents import rendered
@@ -154,6 +154,14 @@ def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytes
     assert scorer.scored == ROWS and scorer.table(result).num_rows == ROWS
 
 
+def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> None:
+    first = scorer.score(scorer.publish(scorer.rows))
+    lost = scorer.store.manifest(first.predictions).files[2]
+    Path(scorer.store.address, lost.blob).unlink()
+    assert scorer.score(scorer.publish(scorer.rows)) == first
+    assert scorer.scored == ROWS + (lost.rows or 0) and scorer.store.verify(first.predictions)
+
+
 @pytest.mark.parametrize(
     ("change", "details", "message"),
     [
@@ -166,6 +174,17 @@ def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytes
 def test_what_cannot_be_scored_is_named(scorer: Scorer, change: Any, details: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         scorer.score(scorer.publish(change(scorer.rows), **details))
+
+
+@pytest.mark.parametrize("loss", ["binary", "mse"])
+def test_nothing_is_published_of_a_model_that_gives_no_numbers(scorer: Scorer, loss: str) -> None:
+    task = {"binary": "binary", "mse": "regression"}[loss]
+    training_set = scorer.publish(scorer.rows, task=task)
+    split = publish_split(scorer.store, training_set, train=range(200))
+    broken = publish_model(scorer.store, training_set, split, broken=True, loss=loss)
+    with pytest.raises(PredictionError, match=r"wrong predictions for (\d+) of \1 rows .* nan; expected a"):
+        scorer.score(training_set, broken)
+    assert not list(scorer.store.references("predictions"))
 
 
 def test_pieces_hold_every_row_once_whatever_the_files(scorer: Scorer, tmp_path: Path) -> None:

@@ -164,6 +164,21 @@ def test_labels_of_every_task_are_watched(
     assert drifted.decision == "retrain" and any(text.startswith(f"label drift, {reason}") for text in drifted.reasons)
 
 
+def test_classes_that_are_numbered_otherwise_are_not_compared(store: ArtifactStore) -> None:
+    split = _publish(store, "splits", pa.table({"row": np.arange(10)}), {})
+    rows = _table(0, 30)
+
+    def monitored(*classes: str) -> MonitorResult:
+        reported = DETAILS | {"task": "multiclass"}
+        reference = _publish(store, "training-sets", rows, reported | {"classes": ["a", "b"]})
+        newest = _publish(store, "training-sets", rows, reported | {"classes": list(classes)})
+        return monitor(MonitorRequest(model=_champion(store, reference, split), current=newest, spec=SPEC), store)
+
+    with pytest.raises(ConfigurationError, match="has the classes a, x, b"):
+        monitored("a", "x", "b")
+    assert monitored("a", "b", "x").drift
+
+
 def test_rows_that_a_refit_was_trained_on_are_no_newest_ones(store: ArtifactStore) -> None:
     before, whole = _table(0, 270), _table(0, 300)
     with store.workspace() as workspace:
@@ -274,6 +289,17 @@ def test_a_log_that_cannot_be_right_is_not_judged(
     assert result.reasons == result.warnings and why in result.reasons[0]
 
 
+def test_a_log_of_classes_without_some_probabilities_is_not_judged(store: ArtifactStore) -> None:
+    rows, classes = _table(280, 30), {"task": "multiclass", "classes": ["a", "b", "c"]}
+    data = _published(store, rows, **classes)
+    data["current"] = _publish(store, "training-sets", rows, DETAILS | classes)
+    for probabilities, why in (([[0.5, 0.5]] * 600, "found 2"), ([None, *[[0.1, 0.4, 0.5]] * 599], "found 1 others")):
+        logged = rows.drop_columns("label").append_column("probabilities", pa.array(probabilities))
+        log = _publish(store, "prediction-logs", logged, {})
+        result = monitor(MonitorRequest(**data, predictions=log, spec=SPEC), store)
+        assert result.decision == "not judged" and why in result.reasons[0]
+
+
 def test_days_that_lack_values_by_chance_alarm_in_one_window_of_thirty_at_most(store: ArtifactStore) -> None:
     """On one day of seven the source is down for half of the day: a week has more or fewer such days by chance."""
 
@@ -296,6 +322,20 @@ def test_days_that_lack_values_by_chance_alarm_in_one_window_of_thirty_at_most(s
 def test_a_time_without_a_zone_is_a_configuration_error(store: ArtifactStore, since: str) -> None:
     with pytest.raises(ConfigurationError, match="zone"):
         _monitor(store, _table(280, 30), since=since)
+
+
+def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: ArtifactStore) -> None:
+    result = _monitor(store, _table(280, 30))
+    assert result.decision == "keep"
+    (hidden,) = [warning for warning in result.warnings if warning.startswith("data drift, temperature")]
+    assert "is above the alarm of 0.25 and rang none, as its season alone reaches" in hidden
+    html = page(store, result.drift)
+    head, body = html.split("</header>")
+    assert hidden in head and "Keep the model" in head
+    assert "its season" in body
+    flat = _monitor(store, _table(280, 30), _spec(seasonal_margin=0.0, max_drifted=0.9))
+    assert flat.decision == "keep" and "alone it asks for nothing, as it holds 33.3%" in flat.warnings[0]
+    assert "alone it asks for nothing" in page(store, flat.drift)
 
 
 def _state(store: ArtifactStore, result: MonitorResult, check: str, name: str = "") -> tuple[str, str]:
@@ -334,3 +374,10 @@ def test_broken_columns_alarm_and_ask_for_no_new_model(store: ArtifactStore) -> 
         and "carrier: 20.0% are categories that" in reported
     )
     assert "temperature: 25.0% are far beyond" in reported and "look at the source" in page(store, result.drift)
+
+
+def test_stale_views_alarm_also_where_rows_are_too_few(store: ArtifactStore) -> None:
+    result = monitor(
+        MonitorRequest(**_published(store, _table(280, 2)), stale=("weather is 3 days old",), spec=SPEC), store
+    )
+    assert result.decision == "not judged" and result.alarms == ("freshness: weather is 3 days old",)

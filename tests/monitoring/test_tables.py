@@ -92,6 +92,16 @@ def test_where_neither_drift_nor_performance_is_judged_there_is_no_pass(
 NULLS = pa.array([None] * ROWS, pa.float64())
 
 
+@pytest.mark.parametrize("nulls", [NULLS, NULLS.cast(pa.string()), pa.array([float("nan")] * ROWS)])
+def test_a_column_without_a_value_on_either_side_is_not_judged(nulls: pa.Array, tmp_path: Path) -> None:
+    empty = rows(1).select(["at"]).append_column("age", nulls)
+    judged = monitored(tmp_path, empty, empty)
+    assert (judged.decision, judged.verdict) == ("not judged", "inconclusive")
+    judged = monitored(tmp_path, *(rows(seed).set_column(0, "age", nulls) for seed in (1, 2)))
+    assert (judged.decision, judged.verdict) == ("keep", "pass")
+    assert [text.split(":")[1] for text in judged.warnings] == [" data drift, age"]
+
+
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("nulls", [NULLS, NULLS.cast(pa.string()), NULLS.cast(pa.int64())])
 def test_a_feature_that_lost_its_values_alarms_and_one_that_got_some_is_compared(

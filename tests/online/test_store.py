@@ -35,6 +35,14 @@ def test_a_correction_arrives_and_a_straggler_or_a_repeated_row_does_not(online:
     assert read(online, ["AA"], at(10)) == [{"delay": 2.0, "count": 2, "name": "b", "mean": 2.0}]
 
 
+def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:
+    view = OnlineView("many", ("key",), ("value",), "event")
+    keys = pa.array(range(9000), pa.int64())
+    online.write(view, pa.table({"key": keys, "event": pa.array([at(0)] * 9000, TIME), "value": keys}))
+    assert online.read([view], pa.table({"key": keys}), at(0))["value"].to_pylist() == keys.to_pylist()
+    assert online.read([view], pa.table({"key": keys[:0]}), at(0)).num_rows == 0
+
+
 def test_a_null_key_and_an_unsupported_type_are_errors(online: OnlineStore) -> None:
     with pytest.raises(ConfigurationError, match="carrier: 1 of 1 values are null"):
         online.write(VIEW, counted((None, 0, 0, 1)))

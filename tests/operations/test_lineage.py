@@ -105,3 +105,8 @@ def test_a_server_that_is_down_fails_nothing_and_gets_it_later(
         monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{up.port}")
         assert end(store).posted and len(up.bodies) == 6
     assert [event.stage for _, event in events(store, RUN) if event.event == "warned"] == ["notice:webhook"]
+
+
+def test_without_an_address_nothing_is_sent_or_written(store: ArtifactStore) -> None:
+    work(store)
+    assert not end(store).posted and not list(store.objects.list("events"))

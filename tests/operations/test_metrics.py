@@ -13,6 +13,7 @@ from gatehouse.operations.metrics import (
     Row,
     Waited,
     exposition,
+    gate_outcomes,
     read,
     totals,
     update,
@@ -161,3 +162,20 @@ def test_status_shows_and_prints_it(
     assert '"gate": {\n  "approved": 1' in capsys.readouterr().out
     status(**everything, metrics=True)
     assert capsys.readouterr().out.startswith("# HELP gatehouse_runs_total")
+
+
+def test_a_run_that_was_tried_again_counts_with_its_last_end(store: ArtifactStore) -> None:
+    ran(store, "run", AT, ("train.1", "failed", {"error": "StoreError", "message": "away"}), ("report_end.1", "", {}))
+    assert update(store) == 1
+    ran(store, "run", AT + 100, ("train.2", "finished", {"result": {}}))
+    assert (update(store), update(store)) == (1, 0)
+    assert [(row.stage, row.state, row.end) for row in read(store)] == [("", "succeeded", 2), ("train", "finished", 2)]
+
+
+def test_a_decision_that_later_runs_repeat_counts_once(store: ArtifactStore) -> None:
+    for at, run in enumerate(("first", "again")):
+        judged = ("evaluate.1", "hit", {"result": {"evaluation": "evaluations/sha256-1"}})
+        decided = ("register.1", "finished", {"result": {"decision": "approved"}})
+        ran(store, run, AT + 100 * at, judged, decided)
+    update(store)
+    assert gate_outcomes(read(store)) == {"approved": 1}

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import socket
 from typing import Any
 
 import pytest
@@ -74,6 +75,16 @@ def test_a_refusal_is_not_retried_and_a_redirect_not_followed(status: int) -> No
         delivery = post(hook.url, {}, "k")
     assert (delivery.delivered, delivery.attempts, delivery.why) == (False, 1, f"answered {status}")
     assert len(hook.posts) == 1 and other.paths == []
+
+
+def test_attempts_end() -> None:
+    with hooked(500) as hook:
+        delivery = post(hook.url, {}, "k", attempts=4)
+    assert (delivery.delivered, delivery.attempts, len(hook.posts)) == (False, 4, 4)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Bound but not listening: connections are refused.
+        delivery = post(f"http://127.0.0.1:{taken.getsockname()[1]}{PATH}", {}, "k")
+    assert (delivery.delivered, delivery.why) == (False, "could not be reached")
 
 
 def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture) -> None:

@@ -102,6 +102,14 @@ def test_a_run_tells_what_it_delivered_found_and_decided_once(
     assert len({body["id"] for body in ops.bodies}) == len(ops.bodies)
 
 
+def test_the_snapshot_of_an_earlier_run_is_not_new(store: ArtifactStore, ops: Hook) -> None:
+    snapshot = str(store.publish("snapshots", "x", {"x": b"x"}))
+    store.append(f"provenance/{snapshot}", {"run": "earlier"})
+    finish(store, "snapshot", snapshot, snapshot=snapshot)
+    end(store)
+    assert types(ops) == ["run.ended"]
+
+
 def test_an_event_is_a_cloudevent_that_its_signature_vouches_for(
     store: ArtifactStore, ops: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +162,15 @@ def test_what_a_webhook_missed_comes_with_the_next_run_or_by_reconcile_under_the
         assert sorted(types(up)) == sorted(["rollout.stepped"] * 2 + ["run.ended"] * (1 + own))
         assert down.bodies[0] in up.bodies, "the same event, to the byte"
         assert "s3cr3t" not in _written(store)
+
+
+def test_the_warning_of_a_webhook_does_not_change_the_end_that_it_gets_later(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hooked(404, 200) as hook:
+        monkeypatch.setenv(ADDRESS, hook.url)
+        assert (end(store).posted, end(store).posted) == (False, True)
+        assert hook.bodies[0] == hook.bodies[1] and len(hook.bodies) == 2
 
 
 def test_an_event_that_a_webhook_does_not_take_holds_up_no_other(
@@ -248,6 +265,12 @@ def test_several_processes_that_send_at_once_send_once(store: ArtifactStore, ops
         thread.join()
     look(store)
     assert sorted(body["subject"] for body in ops.bodies) == [*"01234"]
+
+
+def test_an_end_that_its_run_could_not_announce_is_announced_by_reconcile(store: ArtifactStore, ops: Hook) -> None:
+    end(store, events={})
+    look(store)
+    assert types(ops) == ["run.ended"]
 
 
 def test_the_ledger_is_announced_as_far_back_as_somebody_gets_it(store: ArtifactStore, ops: Hook) -> None:

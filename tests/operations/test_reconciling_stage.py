@@ -119,6 +119,12 @@ def test_runs_that_live_or_may_live_and_those_of_other_projects_are_left_alone(s
     assert look(store).unreported == ("silent",)
 
 
+def test_an_end_of_long_ago_is_recorded_and_not_posted(store: ArtifactStore, gone: str, hook: Hook) -> None:
+    begin(store, "old", gone, at=time.time() - 90_000)
+    look(store)
+    assert end_of(store, "old") is not None and not hook.posts
+
+
 def test_unreported_ends_are_found_in_the_list_of_kfp(
     store: ArtifactStore, kfp_server: KfpServer, api: KfpApi, hook: Hook
 ) -> None:
@@ -175,6 +181,14 @@ def test_the_time_that_a_stage_waited_for_its_pod_is_in_the_table(
     assert {row.stage: row.queue_seconds for row in read(store) if row.stage} == waited
 
 
+def test_leftovers_of_dead_writers_go_and_those_of_living_ones_stay(store: ArtifactStore) -> None:
+    dead = store.local_folder / "tmp" / "work-dead"
+    dead.mkdir(parents=True)
+    with store.workspace() as living:
+        assert look(store).removed == 1
+        assert living.is_dir() and not dead.exists()
+
+
 def late(store: ArtifactStore, at: datetime, **schedules: dict[str, Any]) -> list[str]:
     update(store)
     return [schedule.message for schedule in late_schedules(store, read(store), "flights", schedules, at.timestamp())]
@@ -223,6 +237,12 @@ def test_only_a_success_of_a_run_since_it_was_due_counts(
     assert bool(late(store, MONDAY + timedelta(hours=8), nightly=NIGHTLY | {"pipeline": "training"})) == is_late
 
 
+def test_a_schedule_without_hours_or_switched_off_is_never_late(store: ArtifactStore) -> None:
+    for body in ({"cron": NIGHTLY["cron"]}, NIGHTLY | {"enabled": False}):
+        assert late(store, MONDAY, training=body) == []
+        assert late(store, MONDAY + timedelta(days=9), training=body) == []
+
+
 def test_a_late_schedule_is_posted_once_for_each_due_time(
     store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,3 +257,12 @@ def test_a_late_schedule_is_posted_once_for_each_due_time(
     assert (posted["state"], posted["facts"]["owner"]) == ("late", "ml@acme") and posted["version"] == 1
     assert "was due at" in posted["message"] and posted["idempotency_key"]
     assert posted["links"] == {"KFP": "http://kfp.example/#/recurringruns"}
+
+
+def test_a_first_run_that_began_before_its_interval_was_seen_is_in_time(store: ArtifactStore) -> None:
+    schedule = {"interval": "PT6H", "sla_hours": 2.0}
+    late(store, MONDAY, monitoring=schedule)
+    for hours in (0, 6):
+        outcome = Outcome("succeeded", began=(MONDAY + timedelta(hours=hours, minutes=-20)).timestamp())
+        record_end(store, f"run-{hours}", outcome, "test", project="flights", pipeline="monitoring")
+    assert late(store, MONDAY + timedelta(hours=8), monitoring=schedule) == []

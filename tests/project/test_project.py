@@ -14,10 +14,15 @@ from gatehouse.api.projects import create_project
 from gatehouse.configuration.strict import Duration, iso
 from gatehouse.configuration.yaml_lines import load_model, read_yaml
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.spec import GatePolicy, tolerated
+from gatehouse.metrics.judging import profile_of
+from gatehouse.metrics.tasks import BINARY
 from gatehouse.monitoring.spec import DataDriftSpec, RetrainSpec
 from gatehouse.project.checking import check_project
 from gatehouse.project.project import load_project
+from gatehouse.project.project_file import ProjectFile
 from gatehouse.training.model_spec import NumericSpec
+from gatehouse.training.spec import train_spec
 from gatehouse.tuning.spec import CommandSearchSpec
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
@@ -207,6 +212,15 @@ def test_no_secret_is_in_a_message(project: Path, file: str, before: str, after:
     assert SECRET not in str(problems_of(project))
 
 
+def test_no_secret_is_in_a_traceback() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ProjectFile.model_validate({"name": "n", "source": {"kind": "files", "password": SECRET}, "store": [SECRET]})
+    assert SECRET not in str(caught.value) + repr(caught.value)
+    with pytest.raises(ValidationError) as caught:
+        train_spec({"seed": SECRET})
+    assert SECRET not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -257,6 +271,15 @@ def test_a_duration_is_iso_8601_and_nothing_else(value: Any) -> None:
         TypeAdapter(Duration).validate_python(value)
     for span in (timedelta(0), timedelta(days=400), timedelta(minutes=90), timedelta(days=30, microseconds=10)):
         assert TypeAdapter(Duration).validate_python(iso(span)) == span
+
+
+def test_the_template_is_as_strict_as_the_defaults(project: Path) -> None:
+    policy, usual = (item.resolved(profile_of(BINARY)) for item in (load_project(project).policy, GatePolicy()))
+    assert set(policy.must_beat_baseline or ()) >= set(usual.must_beat_baseline or ())
+    assert all((policy.leakage_alarm or {})[name] <= value for name, value in (usual.leakage_alarm or {}).items())
+    assert all((policy.slices or {})[name] >= value for name, value in (usual.slices or {}).items())
+    assert tolerated(policy.champion.tolerance, 0.5) <= tolerated(usual.champion.tolerance, 0.5)
+    assert policy.champion.confidence >= usual.champion.confidence
 
 
 def test_what_is_written_differently_and_means_the_same_keeps_its_reference(project: Path) -> None:

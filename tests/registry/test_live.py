@@ -212,6 +212,16 @@ def test_labels_that_become_known_sooner_do_not_decide_for_the_newest_rows() -> 
     assert facts["outcomes within a horizon that is not over"] == 12
 
 
+def test_times_are_in_utc_whatever_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    log = pa.table({"flight_id": ["a"], "decision_time": pa.array([BEGIN], pa.timestamp("us", "UTC"))})
+    known = BEGIN.replace(tzinfo=None) + timedelta(hours=1)
+    for times in ([known], [f"{known.isoformat()}Z"]):
+        outcomes = pa.table({"flight_id": ["a"], "label": [1], "known": times})
+        facts = with_outcomes(log, outcomes, ["flight_id"], "known", 3600)[1]
+        assert [*facts.values()][:3] == [1, 1, 0]
+
+
 def test_rows_of_one_key_count_as_one_and_equals_ring_rarely() -> None:
     draw, rings = np.random.default_rng(3), 0
     for _ in range(200):

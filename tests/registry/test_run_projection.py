@@ -25,6 +25,8 @@ from gatehouse.tracking.place import LATER
 from gatehouse.tracking.projection import (
     backlog_reason,
     close_run,
+    leave_ledger,
+    left_by,
     runs_left,
     show_apart,
     track_training,
@@ -228,3 +230,14 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
         )
         (Path(store.address) / "mlflow").unlink(missing_ok=True) if len(left) == 2 else None
     assert set(_shown(store, "delays")) == {"run-1", "train"}
+
+
+def test_a_ledger_that_a_task_left_is_noted_until_its_run_has_ended_and_is_shown(
+    store: ArtifactStore, tmp_path: Path
+) -> None:
+    leave_ledger(store, "delays")
+    assert show_apart(store, "run-2", tmp_path / "log") is None, "run-1 goes on"
+    assert (left_by(store, "run-1").ledgers, runs_left(store)) == (("delays",), [])
+    apart = show_apart(store, "run-1", tmp_path / "log")
+    assert apart is not None and apart.wait(300) == 0
+    assert (left_by(store, "run-1").ledgers, runs_left(store)) == ((), [])

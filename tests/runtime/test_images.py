@@ -16,11 +16,15 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft7Validator
+from referencing import Registry, Resource
 
 from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.runtime.images import LOCKS
 from tests.ports import free_port
 from tests.source_tree import ROOT
+
+SCHEMAS = ROOT / "tests" / "cyclonedx"
 
 
 def _bill(image: str) -> str:
@@ -32,6 +36,17 @@ def _bill(image: str) -> str:
 def bill(request: pytest.FixtureRequest) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(_bill(request.param))
     return body
+
+
+def test_the_bill_is_cyclonedx(bill: dict[str, Any]) -> None:
+    schemas = {path: json.loads(path.read_text()) for path in SCHEMAS.glob("*.json")}
+    registry: Registry[Any] = Registry().with_resources(
+        [(path.name, Resource.from_contents(schema)) for path, schema in schemas.items()]
+    )
+    (form,) = [schema for path, schema in schemas.items() if path.name.startswith("bom")]
+    assert [
+        error.message for error in Draft7Validator({**form, "$id": "bom"}, registry=registry).iter_errors(bill)
+    ] == []
 
 
 def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str, Any]) -> None:
@@ -53,6 +68,10 @@ def test_the_bill_lists_all_that_is_pinned_and_what_asked_for_it(bill: dict[str,
             reached.add(module)
             pending.extend(needs[module])
     assert reached == needs.keys(), "something is in the image that nothing asks for"
+
+
+def test_each_image_has_a_digest_and_locks() -> None:
+    assert list(yaml.safe_load((ROOT / "images" / "digests.lock").read_text())) == list(LOCKS)
 
 
 def test_what_is_installed_comes_from_the_context_alone(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gatehouse.runtime import limits
 
+MACHINE = limits.memory()
+
 
 @pytest.fixture
 def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -22,6 +24,11 @@ def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{text}\n")
+
+
+def test_without_a_cgroup_it_is_the_machine(cgroup: Path) -> None:
+    assert limits.memory() == MACHINE
+    assert limits.processors() >= 1
 
 
 def test_version_2_gives_memory_and_a_share_of_the_processors(cgroup: Path, monkeypatch: pytest.MonkeyPatch) -> None:

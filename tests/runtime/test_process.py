@@ -63,6 +63,12 @@ def test_an_owner_that_is_gone_before_ends_the_follower_at_once() -> None:
     assert follower.wait(timeout=60) == 128 + signal.SIGKILL
 
 
+def test_an_id_that_another_process_has_now_is_not_the_owner() -> None:
+    env = os.environ | {OWNER: f"{os.getpid()}:1"}
+    follower = subprocess.Popen([sys.executable, "-c", _FOLLOWER], env=env)
+    assert follower.wait(timeout=60) == 128 + signal.SIGKILL
+
+
 @pytest.mark.parametrize("deaf", [False, True], ids=["listens", "ignores SIGTERM"])
 def test_stopping_a_tree_ends_every_process_of_it(deaf: bool) -> None:
     script = (_DEAF if deaf else "") + _PARENT

@@ -96,6 +96,16 @@ def _audited(served: Served) -> list[dict[str, Any]]:
     return [json.loads(objects.get_bytes(key)) for key in sorted(objects.list(AUDIT))]
 
 
+def test_the_pipeline_that_promotes_asks_for_the_scope_to_promote(served: Served) -> None:
+    assert "with the scope promote" in _problem(served.runner.post("/v1/runs", pipeline="promotion"), 403)
+    assert "with the scope run" in _problem(served.promoter.post("/v1/runs", pipeline="promotion"), 403)
+    for who, pipeline in ((served.anybody, "promotion"), (served.runner, "materialization")):
+        assert "runs no project" in _problem(who.post("/v1/runs", pipeline=pipeline), 422)
+    records = _audited(served)
+    assert [item["allowed"] for item in records if item.get("by") == "rune"] == [True, False, True]
+    assert [record["status"] for record in records[1::2]] == [403, 403, 403, 422, 422, 422]
+
+
 def test_without_an_audit_nothing_is_changed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any) -> bool:
         raise StoreError("the disk is full")

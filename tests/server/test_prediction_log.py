@@ -21,10 +21,12 @@ from gatehouse.registry.ledger import CANARY, CHAMPION
 from gatehouse.server import prediction_log
 from gatehouse.server.inference import Inference
 from gatehouse.server.prediction_log import PredictionLog, read_spool
+from gatehouse.server.predictor import Following, create_app
 from gatehouse.server.traffic import Answer
 from gatehouse.store.store import ArtifactStore
 from tests.ports import free_port
 from tests.server.live import Live, make_live, tensors
+from tests.server.serving import serving
 from tests.training.synthetic import NUMERIC, table
 
 ROWS = table(40)
@@ -108,6 +110,22 @@ def test_a_failed_row_is_logged_with_its_error(live: Live, log: Any) -> None:
     rows = _logged(live.store)
     errors = {*zip(rows["arm"].to_pylist(), rows["model_version"].to_pylist(), rows["error"].to_pylist(), strict=True)}
     assert errors == {(CHAMPION, 1, None), (CANARY, 1, "PredictionError")}
+
+
+def test_a_predictor_that_ends_has_sent_what_it_answered(live: Live, log: Any) -> None:
+    with serving(create_app(Following(live.traffic()), log=log())) as address:
+        body = {"inputs": tensors(ROWS, keys=True)}
+        requests.post(f"{address}/v2/models/delays/infer", json=body, timeout=60).raise_for_status()
+    assert _logged(live.store).num_rows == 40
+
+
+def test_what_is_sealed_after_the_last_sending_is_sent(live: Live, log: Any) -> None:
+    written = log()
+    written.add(_answer(live))
+    written._ended.set()  # As where the end comes while spools are being sent.
+    written.start()
+    written.close()
+    assert _logged(live.store).num_rows == 40
 
 
 def test_rows_that_are_sent_again_are_not_there_twice(live: Live, log: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gatehouse.cli.serve import app
 from gatehouse.errors import ConfigurationError
-from gatehouse.server.access import create_token, revoke_token, token_given, tokens_of
+from gatehouse.server.access import Rate, create_token, revoke_token, token_given, tokens_of
 from gatehouse.store.store import ArtifactStore
 
 
@@ -62,6 +62,17 @@ def test_a_revoked_token_is_refused_and_a_second_time_is_no_error(store: Artifac
         revoke_token(store, "ada")
 
 
+def test_a_burst_passes_and_then_what_comes_back() -> None:
+    clock = [0.0]
+    rate = Rate(2, 3, lambda: clock[0])
+    assert [rate.wait("ada") for _ in range(5)] == [0, 0, 0, 0.5, 0.5]
+    assert rate.wait("bob") == 0
+    clock[0] = 0.5
+    assert [rate.wait("ada") for _ in range(2)] == [0, 0.5]
+    clock[0] = 1000.0
+    assert [rate.wait("ada") for _ in range(4)] == [0, 0, 0, 0.5]
+
+
 def _ask(store: ArtifactStore, *words: str) -> str:
     ended = CliRunner().invoke(app, ["token", *words, "--store", store.address])
     if ended.exception:
@@ -80,3 +91,14 @@ def test_a_token_is_printed_once_listed_and_revoked(store: ArtifactStore) -> Non
     assert "revoked" not in listed
     assert "is revoked" in _ask(store, "revoke", token.id)
     assert "revoked" in _ask(store, "list")
+
+
+def test_mlflow_is_imported_before_threads_serve(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr(  # Only the order is asked for, and neither ends by itself or undoes what it does.
+        "gatehouse.tracking.mlflow_client.load_mlflow", lambda: order.append("MLflow is imported")
+    )
+    serves = "gatehouse.server.draining.DrainingServer.run"  # It serves until killed.
+    monkeypatch.setattr(serves, lambda *_: order.append("threads serve"))
+    ended = CliRunner().invoke(app, ["--store", store.address])
+    assert (ended.exception, order) == (None, ["MLflow is imported", "threads serve"])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import Inference, ServedModel
 from gatehouse.server.predictor import Following, create_app
-from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, fraction, team_draft
+from gatehouse.server.traffic import INTERLEAVED, Answer, Shadowing, Traffic, Waiting, fraction, team_draft
 from gatehouse.store.store import ArtifactStore
 from tests.server.live import Live, arms_of, make_live, tensors
 from tests.server.serving import serving
@@ -165,6 +165,14 @@ def test_the_shadow_scores_what_was_answered_and_is_not_served(live: Live) -> No
         body = {"inputs": tensors(ROWS, keys=True)}
         served = requests.post(f"{address}/v2/models/delays/infer", json=body, timeout=60).json()
     assert {*arms_of(served)[1]} == {*arms_of(traffic.body(answer))[1]} == {"1"}
+
+
+def test_what_waits_is_bounded_in_rows() -> None:
+    waiting: Waiting[str] = Waiting(10)
+    assert [waiting.add("a", 6), waiting.add("b", 6), waiting.add("c", 4)] == [True, False, True]
+    assert (waiting.take(), waiting.take(), waiting.dropped) == (["a", "c"], [], 6)
+    # A request may have more rows than wait at most, and is not lost where nothing waits.
+    assert [waiting.add("d", 99), waiting.add("e", 1)] == [True, False]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import CorruptArtifactError, ErasedArtifactError, StoreError
 from gatehouse.store import memo
-from gatehouse.store.age import DAY, DAYS, store_time
+from gatehouse.store.age import DAY, DAYS, store_time, touch
 from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.collection import Item, collect
 from gatehouse.store.deprecation import deprecate
@@ -93,6 +93,13 @@ def test_age_is_counted_by_the_stores_clock_from_the_last_touch() -> None:
     for later, state in ((6, "young"), (0.9, "young"), (0.2, "deleted")):
         memory.clock += later * DAY
         assert _states(collect(store)) == {OLD_BLOB: state}
+
+
+def test_what_a_collector_deletes_just_before_the_touch_is_gone() -> None:
+    memory = Memory()
+    memory.objects["k"] = (b"1", MemoryObjects(memory)._stat(b"1"))
+    vanishing = MemoryObjects(memory, lambda operation: operation == "renew k" and memory.objects.clear())
+    assert touch(vanishing, ["k"]) == {"k": None}
 
 
 def _publish(store: ArtifactStore) -> Reference:

@@ -106,6 +106,13 @@ def test_what_was_derived_from_sharers_goes_too(store: ArtifactStore) -> None:
     assert plan.holders == () and own not in plan.erased
 
 
+def test_the_configuration_of_a_project_holds_no_rows(store: ArtifactStore) -> None:
+    configuration = store.publish("config", "c", {"c": b"configuration"})
+    table = store.publish("datasets", "t", {"a": PERSON}, derived_from={"config": configuration})
+    plan = plan_erasure(store, table)
+    assert plan.erased == (table,) and plan.holders == ()
+
+
 def test_rows_that_were_set_aside_go_with_the_inputs(store: ArtifactStore) -> None:
     aside = store.publish("rejected", "t", {"r": PERSON})
     table = store.publish("datasets", "t", {"a": b"rows"}, details={"rejected": str(aside)})

@@ -13,6 +13,7 @@ import pytest
 from gatehouse.data.snapshot.stage import SnapshotRequest
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import GatehouseError, HiddenValueError
+from gatehouse.evaluation import footprint
 from gatehouse.evaluation.integration import stage as integration
 from gatehouse.evaluation.slices import slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec
@@ -100,3 +101,11 @@ def test_no_stage_quotes_a_row(
     recorded = [path for path in Path(store.address).rglob("*") if path.is_file() and "runs" in path.parts]
     assert any("failed" in path.name for path in recorded)
     assert not [path for path in recorded if SECRET in path.read_text()]
+
+
+@pytest.mark.parametrize("sensitive", [(), ("name",)])
+def test_the_process_that_measures_memory_quotes_no_row(tmp_path: Path, sensitive: tuple[str, ...]) -> None:
+    store = ArtifactStore.open(tmp_path / SECRET)  # Its name is in the words of the process, which finds no model.
+    with hiding(lambda: sensitive), pytest.raises(footprint.FootprintError, match="measuring its memory") as raised:
+        footprint.measured_memory(store, f"models/m/sha256-{'0' * 64}", tmp_path)
+    assert (SECRET in str(raised.value)) == (not sensitive)

@@ -324,3 +324,11 @@ def test_a_pod_tries_as_often_as_allowed_where_that_may_help_and_then_fails_or_i
         with pytest.raises(error):
             stage(Request(), store)
     assert _ends(store) == ["failed"] * (tries - tolerated) + ["tolerated"] * tolerated and len(pauses) == tries - 1
+
+
+def test_a_pod_that_kfp_started_again_goes_on_counting(store: ArtifactStore, pauses: list[float]) -> None:
+    stage = _failing(*[StoreError("busy") for _ in range(9)])
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            stage(Request(), store)
+    assert _ends(store) == ["failed"] * 4

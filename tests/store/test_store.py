@@ -174,6 +174,12 @@ def test_canonical_json_survives_a_round_trip_and_ignores_key_order(value: objec
         assert digest_of(dict(reversed(list(value.items())))) == digest_of(value)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {"a": [float("-inf")]}])
+def test_canonical_json_refuses_what_json_cannot_say(value: object) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json(value)
+
+
 @given(st.text(max_size=10), st.integers(0, 5), st.dictionaries(st.sampled_from("abc"), st.integers()))
 @settings(max_examples=100, deadline=None)
 def test_any_change_of_a_manifest_changes_its_reference(name: str, rows: int, details: dict[str, int]) -> None:

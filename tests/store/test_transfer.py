@@ -107,6 +107,16 @@ def test_what_was_erased_does_not_travel(store: ArtifactStore, target: ArtifactS
         fresh.path(family[0], "c.txt")
 
 
+def test_a_pull_says_where_the_target_still_has_what_the_source_erased(
+    store: ArtifactStore, target: ArtifactStore
+) -> None:
+    family = _family(store)
+    pull(store, family[0], target)
+    erase(store, plan_erasure(store, family[0], only=True), "request 17")
+    assert [pulled.state for pulled in pull(store, family[2], target)] == ["unerased", "copied", "copied"]
+    assert target.exists(family[0])
+
+
 def test_an_export_has_the_paths_of_the_artifact(store: ArtifactStore, tmp_path: Path) -> None:
     table = _family(store)[0]
     for _ in range(2):

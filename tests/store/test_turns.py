@@ -32,6 +32,16 @@ def test_the_second_waits_until_the_first_has_ended(tmp_path: Path, caplog: pyte
     assert message.startswith(f"run a: waiting for {author()['by']}, who holds the lock since 20")
 
 
+def test_the_holder_renews_its_record(tmp_path: Path) -> None:
+    objects = ArtifactStore.open(str(tmp_path)).objects
+    with Turn(objects, "run a", beat=0.01):
+        (key,) = objects.list(TURNS)
+        first, until = objects.stat(key), time.monotonic() + 60
+        while objects.stat(key) == first and time.monotonic() < until:
+            time.sleep(0.01)
+        assert objects.stat(key) not in (first, None)
+
+
 def test_the_turn_of_who_was_killed_is_taken(tmp_path: Path) -> None:
     objects = ArtifactStore.open(str(tmp_path)).objects
     with Turn(objects, "run a"):

@@ -65,6 +65,12 @@ def test_an_environment_has_commit_image_machine_versions_hardware_and_threads(m
     assert tags["gatehouse.image"].endswith("0" * 64) and tags["gatehouse.machine"] == "n2-standard-8"
 
 
+def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMIT, raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert capture_environment().tags()["gatehouse.commit"] == "unknown"
+
+
 def test_a_folder_has_its_release_or_its_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         author = ("-c", "user.name=a", "-c", "user.email=a@example.com")

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -68,6 +69,15 @@ def test_onnxruntime_gives_the_scores_of_the_model(make: Any, arguments: tuple[A
     model = exported(*make(*arguments), NUMBERS, IDS, {"note": "kept"})
     assert model.rows == 600 and model.difference < 2e-6
     assert exported(*make(*arguments), NUMBERS[:1], IDS[:1], {}).difference < 2e-6
+
+
+def test_a_model_that_scores_differently_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatehouse.training import onnx
+
+    described, booster = trees("binary")
+    monkeypatch.setattr(onnx, "scorer", lambda *_: lambda *_: np.zeros(600))
+    with pytest.raises(onnx.ExportError, match="on 600 rows: expected at most 1e-05"):
+        onnx.exported(described, booster, NUMBERS, IDS, {})
 
 
 def test_what_is_served_is_compared_also_at_the_steps_of_a_calibration(

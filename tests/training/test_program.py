@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 import torch.distributed as dist
 
-from gatehouse.errors import HiddenValueError
+from gatehouse.errors import HiddenValueError, StoreError
+from gatehouse.launchers import wrapper
 from gatehouse.launchers.launcher import FAILURE, JOB
 from gatehouse.training import program
 from gatehouse.training.compute import DivergedError
@@ -38,6 +39,14 @@ def _end_of(
     with pytest.raises((SystemExit, type(error), HiddenValueError)) as ended:
         program.main()
     return ended.value
+
+
+def test_a_store_that_is_away_is_worth_another_try_and_no_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ended = _end_of(StoreError("s3://bucket does not answer"), tmp_path, monkeypatch)
+    assert isinstance(ended, SystemExit) and wrapper.exit_code(ended.code) == 128
+    assert not (tmp_path / FAILURE).exists()
 
 
 @pytest.mark.parametrize(("error", "ends"), [(DivergedError("the loss"), SystemExit), (KeyError("depth"), KeyError)])

@@ -21,6 +21,7 @@ from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
 from gatehouse.training.spec import NetworkTraining, OptimizerSpec
 from gatehouse.training.trainer import Trainer
+from gatehouse.training.validation import best_epoch, is_over
 from tests.training.conftest import Giver, Keeper
 from tests.training.specs import architecture, link_rows, network, vary, write_rows
 from tests.training.synthetic import fitted_data
@@ -230,3 +231,10 @@ def test_a_builder_of_your_own_is_trained_and_one_that_cannot_be_used_is_named(t
     assert len(_train(spec, _architecture(spec), tmp_path)["history"]) == 2
     with pytest.raises(BuilderError, match=r"nowhere\.at:all cannot be imported"):
         build_model(_architecture(vary(spec, architecture="nowhere.at:all")))
+
+
+def test_patience_counts_only_gains_that_are_large_enough() -> None:
+    history = [{"log_loss": loss} for loss in (0.70, 0.60, 0.599, 0.598, 0.597)]
+    assert best_epoch(history, network(least_gain=0.01)) == 1
+    assert is_over(history, network(least_gain=0.01, patience=3))
+    assert not is_over(history, network(patience=3))

@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 import xgboost
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.launcher import WEIGHTS
 from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
+from gatehouse.training import trees as boosting
+from gatehouse.training.batches import Rows
 from gatehouse.training.job import prepare_job
 from gatehouse.training.predictor import Predictor
 from gatehouse.training.report import page
@@ -147,3 +151,14 @@ def test_every_task_is_learned(
     assert result["history"][result["best_epoch"]][metric] > least
     scores = result["predictor"].predict(rows)
     assert scores.shape == ((len(rows), 3) if loss == "multiclass" else (len(rows),))
+
+
+@pytest.mark.parametrize("sizes", [[1] * 7, [50, 1, 1, 1], [1, 1, 1, 50], [2, 40, 2, 3]])
+def test_every_process_has_rows_and_whole_groups(sizes: list[int]) -> None:
+    groups = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    rows = Rows(torch.zeros(len(groups), 1), torch.zeros(len(groups), 0).long(), torch.zeros(len(groups)), None, groups)
+    shares = [boosting._share(rows, rank, 4).groups for rank in range(4)]
+    groups_by_rank = [set(share.tolist()) for share in shares if share is not None]
+    assert all(groups_by_rank) and sum(map(len, groups_by_rank)) == len(sizes)
+    with pytest.raises(ConfigurationError, match=r"at most the \d groups of the part train, found 9"):
+        boosting._share(rows, 0, 9)

@@ -96,6 +96,12 @@ def test_values() -> None:
     assert logarithmic == (number | {"log": True}, ["parameters x step: 0.1"])
 
 
+@pytest.mark.parametrize("name", ["hyperband", "pbt", "darts", "annealing", ""])
+def test_other_algorithms_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"algorithm\.algorithmName: .* bayesianoptimization, found '{name}'"):
+        katib(algorithm={"algorithmName": name})
+
+
 def test_what_is_no_experiment_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="earlyStopping: medianstop"):
         katib(earlyStopping={"algorithmName": "medianstop"})

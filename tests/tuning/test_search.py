@@ -25,6 +25,7 @@ from gatehouse.notebook.artifacts import Experiment
 from gatehouse.store.reference import Reference
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tuning import report
 from gatehouse.tuning.command_trials import filled
 from gatehouse.tuning.component_trial import COMMAND as COMMAND_OF_COMPONENT
 from gatehouse.tuning.component_trial import parts_of, write_component
@@ -185,6 +186,16 @@ def test_a_trial_without_a_finite_objective_is_one_failed_trial(tmp_path: Path, 
     rows = pq.read_table(made.trials.path).sort_by("number").to_pylist()
     shown = [(row["state"], row["reason"], row["metric.loss"]) for row in rows]
     assert shown == [("succeeded", "", 0.5), ("failed", "NonFiniteValue", None)]
+
+
+def test_a_page_that_cannot_be_drawn_costs_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(report, "page", fails)
+    space = SPEC | {"parameters": SPACE[:1], "max_trial_count": 1}
+    made = call(components.search, tmp_path, spec=space, command=["python", "script.py"], script="print('loss=1')")
+    assert made.value == 1 and "ZeroDivisionError" in Path(made.report.path).read_text()
 
 
 def test_commands_list_and_show_a_search_and_say_what_goes_on_with_it(store: ArtifactStore, tmp_path: Path) -> None:

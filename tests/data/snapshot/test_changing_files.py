@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -53,3 +54,17 @@ def test_a_file_that_is_replaced_between_the_look_and_the_read_is_not_published(
     write(events.folder / name, 1.0)
     value = events.read(events.take())["value"].to_pylist()
     assert value[1] == 1.0
+
+
+def test_a_replaced_file_elsewhere_is_not_published(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/gatehouse-changing/events.csv", (HEADER + rows(0, 60)).encode())
+    really = FileReader._reads
+
+    def replaced(*arguments: Any) -> Any:
+        files.pipe_file("/gatehouse-changing/events.csv", (HEADER + rows(0, 60, 0.7)).encode())
+        return really(*arguments)
+
+    monkeypatch.setattr(FileReader, "_reads", replaced)
+    with pytest.raises(SourceError, match="changed while it was read"):
+        events.take(location="memory://gatehouse-changing")

@@ -1,6 +1,7 @@
 """Guards: what a delivery may not do silently, and the harmless case next to each."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +71,18 @@ def test_a_changed_declaration_is_reported_as_such(events: Events, written: str)
     assert ("declaration" in str(raised.value)) == (not written)
 
 
+def test_a_first_look_is_compared_with_nothing(events: Events) -> None:
+    events.write(_NAIVE)
+    look = _in_zone(events, "UTC", look=True)
+    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
+    assert [record["look"] for record in _records(events)] == [True], "a look that is repeated is one"
+    run = _in_zone(events, "Europe/Rome")
+    assert (run.warnings, run.snapshot == look.snapshot) == ((), False)
+    assert _in_zone(events, "UTC", look=True).snapshot == look.snapshot
+    with pytest.raises(DeliveryError, match="rewrite: 2 rows"):
+        _in_zone(events, "UTC")  # The look has the same rows, but a run took others.
+
+
 def test_an_older_state_of_the_source_is_a_rewrite_although_its_snapshot_is_known(events: Events) -> None:
     events.take()
     events.write(HEADER + rows(0, 700))
@@ -89,6 +102,19 @@ def test_a_source_that_stands_still_is_stale_by_the_clock(events: Events) -> Non
     assert events.take().warnings == (warning,), "an unchanged source grows old as well"
     events.table = {"guards": {"stale_after": "P2D"}}
     with pytest.raises(DeliveryError, match="stale"):
+        events.take()
+
+
+def test_a_row_of_the_future_is_reported_by_the_clock(events: Events) -> None:
+    events.write(f"{HEADER}1,{(datetime.now(UTC) + timedelta(hours=20)).isoformat()},1.5\n")
+    assert events.take(backfill="other rows").delivery == events.take().warnings, "clocks and zones may differ"
+    events.write(f"{HEADER}1,2203-05-01T00:00:00Z,1.5\n")
+    (*_, warning) = events.take(backfill="other rows").warnings
+    assert "Table events: future: the newest row is of 2203-05-01T00:00:00+00:00" in warning
+    events.table = {"guards": {"future": "accept"}}
+    assert "future" not in "".join(events.take(backfill="other rows").warnings)
+    events.table = {"guards": {"future": "fail"}}
+    with pytest.raises(DeliveryError, match="future"):
         events.take()
 
 
@@ -153,3 +179,25 @@ def test_a_column_of_another_type_than_before_is_reported_whatever_the_ending(ev
         events.take()
     events.table |= {"guards": {"retyped_column": "warn"}}
     assert any("retyped_column: id" in text for text in events.take().warnings)
+
+
+def test_a_guard_that_cannot_judge_warns(events: Events) -> None:
+    events.write(HEADER + rows(0, 590))
+    last = events.dataset(events.take()).files[-1]
+    events.store.objects.local_path(last.blob).unlink()
+    events.write(HEADER + rows(0, 700))
+    assert any("could not be judged" in text for text in events.take().warnings)
+
+
+def test_nan_is_a_missing_value_unless_a_column_keeps_it(events: Events) -> None:
+    events.write(HEADER + rows(0, 600).replace(",50.0\n", ",nan\n"))
+    taken = events.take()
+    assert "nan: NaN is read as a missing value in value (1)" in taken.warnings[0]
+    assert (events.read(taken)["value"].null_count, events.read(taken).num_rows) == (1, 600)
+    events.table = {"guards": {"nan": "accept"}}
+    assert (events.take().warnings, events.take().snapshot) == ((), taken.snapshot)
+    events.table = {"keeps_nan": ["value"]}
+    assert events.read(events.take(backfill="NaN is a value"))["value"].null_count == 0
+    events.table = {"keeps_nan": ["id"]}
+    with pytest.raises(ValueError, match="keeps_nan"):
+        events.take()

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -61,6 +63,15 @@ def test_an_unchanged_source_is_not_read(events: Events, reads: Reads) -> None:
     assert len(list(events.store.objects.list("sources/small"))) == 1
 
 
+def test_another_declaration_reads_everything_again(events: Events, reads: Reads) -> None:
+    events.take()
+    first = reads()
+    columns = {"id": "int64", "at": "timestamp", "value": "string"}
+    events.table = {"columns": columns, "guards": {"rewrite": "accept", "late": "accept", "duplicate_rows": "accept"}}
+    events.take()
+    assert reads() == first
+
+
 def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
     events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +89,12 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
         monkeypatch.setattr(parts, "_store", slowly)
         results.append(events.take(ArtifactStore.open(tmp_path / str(threads))))
     assert results[0] == results[1]
+
+
+def test_two_at_once_agree(events: Events) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        results = [run.result() for run in [pool.submit(events.take) for _ in range(2)]]
+    assert results[0].snapshot == results[1].snapshot == events.take().snapshot
 
 
 @pytest.mark.parametrize(("count", "shard_count"), [(0, 0), (1, 0), (10, 3), (1_000_003, 7), (5_000_000, 0), (5, 5)])
@@ -105,6 +122,15 @@ def test_a_known_part_whose_blob_is_cut_short_is_read_again(events: Events) -> N
     taken = events.take()
     assert entry in events.dataset(taken).files and events.store.verify(taken.snapshot)
     assert list(events.store.objects.list("quarantine"))
+
+
+def test_a_table_that_lost_a_blob_is_read_again_though_its_snapshot_is_known(events: Events, reads: Reads) -> None:
+    taken = events.take()
+    dataset = events.dataset(taken)
+    os.unlink(events.store.objects.local_path(dataset.files[3].blob))
+    reads()
+    assert events.take() == taken
+    assert reads() == 1 and events.store.exists(dataset.reference)
 
 
 def test_a_forced_run_reads_every_part_again_and_replaces_altered_bytes(events: Events, reads: Reads) -> None:

@@ -77,6 +77,23 @@ def test_no_value_of_a_misfit_is_shown_in_a_table_with_a_sensitive_column(events
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "message"),
+    [
+        ("1,2024-01-01T00:00:00Z,secret", r"missing: id, at, value; not declared: column 1 \(.*, column 3 \(name not"),
+        ("secret,value,1", r"missing: id, at; not declared: column 1 \(name not shown\), column 3 \("),
+        ("secret,value,secret,at", r"one name \(repeated: column 1 \(name not shown\), column 3 \("),
+        ("value,value,secret", r"one name \(repeated: value\)"),
+    ],
+)
+def test_the_first_row_of_a_file_without_a_header_is_not_shown(events: Events, first: str, message: str) -> None:
+    events.table = {"sensitive": ["value"]}
+    events.write(f"{first}\n")
+    with pytest.raises(SourceError, match=message) as caught:
+        events.take()
+    assert "secret" not in str(caught.value)
+
+
 def test_an_undeclared_name_is_in_no_warning_and_no_record_beside_a_sensitive_column(events: Events) -> None:
     events.table = {"sensitive": ["value"], "guards": {"new_column": "warn"}}
     events.write("id,secret,at,value\n1,x,2024-01-01T00:00:00Z,9\n")

@@ -128,6 +128,18 @@ def test_numbers_since_1970_are_times_if_name_and_size_say_so(
 
 
 @pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("created_at", "createdAt", "START_TIME", "ts", "Pickup time", "sort_by_date", "id_date"), "timestamp"),
+        (("updates", "sometimes", "counts", "created_by", "candidate", "date_id", "uptime", "cputime"), "int64"),
+    ],
+)
+def test_only_a_word_for_a_time_makes_numbers_times(tmp_path: Path, names: tuple[str, ...], kind: str) -> None:
+    line = ",".join(["1700000000"] * len(names))
+    assert set(_kinds(sniff(_file(tmp_path, f"{','.join(names)}\n{line}\n"))).values()) == {kind}
+
+
+@pytest.mark.parametrize(
     ("delimiter", "cells", "remainder", "kind"),
     [
         ("\t", [f"{n * 70:,}" for n in range(400)], "1.5", "string"),

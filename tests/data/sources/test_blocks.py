@@ -1,9 +1,13 @@
 """Cutting text: only between rows, wherever its windows end, and in bounded memory."""
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gatehouse.data.sources.blocks import blocks
+from gatehouse.errors import SourceError
 
 SOUP = st.lists(st.sampled_from([b"a", b"b", b",", b'"', b"\n", b"\r", b'","', b'"\n"', b'""']), max_size=60).map(
     b"".join
@@ -46,3 +50,14 @@ def test_blocks_are_the_text_cut_between_rows_only(text: bytes, size: int) -> No
     whole = list(blocks([text, b""], quotes=True, longest=10**6, name="t")) if text else []
     if ends - {len(text)}:
         assert len(whole[0]) >= max(ends - {len(text)}), "the last row end that is sure"
+
+
+def test_a_quote_that_is_never_closed_is_an_error_and_not_all_memory() -> None:
+    with pytest.raises(SourceError, match="no row ends within 10,000 bytes"):
+        list(blocks(_unclosed(), quotes=True, longest=10_000, name="t"))
+
+
+def _unclosed() -> Iterator[bytes]:
+    yield b'a,b\n1,"2\n' + b"3,4\n" * 100
+    while True:
+        yield b"5,6\n" * 100

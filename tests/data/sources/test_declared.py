@@ -27,6 +27,9 @@ TIMES = (
     | st.dates().map(lambda day: f"{day.isoformat()}T10+01")
     | st.text("0123456789-:TZ +.", max_size=26)
 )
+BOOLS = st.sampled_from(
+    ["true", "True", "TRUE", "tRue", "1", "0", "01", "false", "FALSE", "False", " true", "t", "yes"]
+)
 AT = datetime(2013, 3, 31, 1, 30, tzinfo=UTC)
 MICROSECONDS = int(AT.timestamp()) * 1_000_000
 
@@ -84,6 +87,12 @@ def test_a_decimal_becomes_the_nearest_double(kind: pa.DataType, digits: int) ->
 @settings(max_examples=400, deadline=None)
 def test_times_are_those_that_arrow_reads(texts: list[str]) -> None:
     _agree(texts, ColumnType.timestamp)
+
+
+@given(st.lists(BOOLS, min_size=1, max_size=8))
+@settings(max_examples=50, deadline=None)
+def test_bools_are_those_that_arrow_reads(texts: list[str]) -> None:
+    _agree(texts, ColumnType.bool)
 
 
 @given(st.lists(st.binary(max_size=6), min_size=1, max_size=6))
@@ -152,3 +161,10 @@ def test_what_is_no_time_of_a_form_does_not_fit(form: str, values: list[Any]) ->
 def test_times_that_clocks_skip_or_show_twice_do_not_fit(form: str) -> None:
     texts = ["2013-03-31 02:30:00", "2013-10-27 02:30:00", "2013-07-01 12:00:00", "soon"]
     assert _times(texts, form, "Europe/Rome") == ["misfit", "misfit", datetime(2013, 7, 1, 10, tzinfo=UTC), "misfit"]
+
+
+def test_nanoseconds_do_not_fit_unless_they_are_zero() -> None:
+    texts = ["2013-03-31T01:30:00.123456789Z", "2013-03-31T01:30:00.000000000Z"]
+    assert _times(texts) == ["misfit", AT]
+    exact = pa.array([MICROSECONDS * 1000 + 1, MICROSECONDS * 1000], pa.int64()).cast(pa.timestamp("ns", "UTC"))
+    assert _times(list(exact), kind=exact.type) == ["misfit", AT]

@@ -30,6 +30,7 @@ GOOD = b"a,b\n1,x\n2,NA\n"
 AT = datetime(2013, 3, 31, 1, 30, tzinfo=UTC)
 EUROPEAN = {"delimiter": ";", "decimal": ",", "times": {"at": "%d.%m.%Y %H:%M"}}
 MIXED = {"name": "string", "price": "double", "at": "timestamp"}
+TEXT = 'name;price;at\n"Città";1,5;31.03.2013 01:30\n;-2000;\n'
 
 
 def _zip(*members: tuple[str, bytes]) -> bytes:
@@ -101,6 +102,12 @@ def test_odd_files(tmp_path: Path, content: bytes, rows: list[tuple[int | None, 
     assert [(row["a"], row["b"]) for row in _rows(tmp_path, "t.csv", content)] == rows
 
 
+def test_a_field_larger_than_blocks_and_with_line_ends(tmp_path: Path) -> None:
+    large = "line\n" * 300_000
+    rows = _rows(tmp_path, "t.csv", f'a,b\n1,x\n2,"{large}"\n3,y\n'.encode())
+    assert [row["b"] for row in rows] == ["x", large, "y"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "place"),
     [
@@ -162,6 +169,19 @@ def test_times_without_a_zone_need_that_of_the_source(tmp_path: Path, name: str,
         _rows(tmp_path, name, skipped, zone="Europe/Rome", **table)
     [raw] = _raws(tmp_path, name, skipped, zone="Europe/Rome", **table, on_invalid="reject")
     assert raw.table.num_rows == 2 and raw.rejected is not None and raw.rejected.num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "at\n1364693400\n1364693400.5\n"),
+        ("t.jsonl", '{"at": 1364693400}\n{"at": "1364693400.5"}\n'),
+        ("t.jsonl", '{"at": "1364693400"}\n{"at": 1364693400.5}\n'),
+    ],
+)
+def test_seconds_since_1970(tmp_path: Path, name: str, text: str) -> None:
+    rows = _rows(tmp_path, name, text.encode(), columns={"at": "timestamp"}, times={"at": "seconds"})
+    assert [row["at"] for row in rows] == [AT, AT.replace(microsecond=500_000)]
 
 
 @pytest.mark.parametrize(

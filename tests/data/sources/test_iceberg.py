@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -87,3 +88,14 @@ def delete_positions(table: Table, positions: list[int], folder: Path) -> None:
     deletes.spec_id = 0
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as commit:
         commit.append_data_file(deletes)
+
+
+def test_a_password_and_a_missing_catalog_are_refused() -> None:
+    table = {"identifier": "a.b", "columns": {"id": "int64"}}
+    for body, message in (
+        ({"catalog_url": "postgresql://u:hunter2@host/db"}, "holds a password"),
+        ({}, "give catalog, the name"),
+    ):
+        with pytest.raises(ValidationError, match=message) as caught:
+            IcebergSource.model_validate({"name": "lake", "tables": {"orders": table}} | body)
+        assert "hunter2" not in str(caught.value)

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gatehouse.data.sources.files import FileTable
 from gatehouse.data.sources.json_rows import JsonRows
@@ -31,6 +33,13 @@ def test_a_whole_number_that_a_double_would_round_is_refused_whatever_stands_bes
     assert _read(["9007199254740992", "1e300", "0.5"], "double").table["v"].to_pylist() == [2.0**53, 1e300, 0.5]
 
 
+@given(st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-9, 9).map(float), st.none()), max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_any_whole_numbers_come_back(values: list[float | None]) -> None:
+    rows = _read([json.dumps(value) for value in values]).table["v"].to_pylist()
+    assert rows == values
+
+
 ODD = ['"x"', "1.5", "true", "[1]", "{", "9223372036854775808", "1e19"]
 
 
@@ -55,6 +64,15 @@ def _lines(start: int, stop: int, value: Any, **more: Any) -> str:
         json.dumps({"id": i, "at": f"2024-01-01T{i // 60:02d}:{i % 60:02d}:00Z", "value": value(i)} | more) + "\n"
         for i in range(start, stop)
     )
+
+
+def test_whole_numbers_in_a_column_of_doubles_are_no_other_type(events: Events) -> None:
+    events.table = {"member": "e.jsonl"}
+    file = Path(events.folder / "e.jsonl")
+    file.write_text(_lines(0, 100, lambda i: i + 0.5))
+    events.take()
+    file.write_text(_lines(0, 100, lambda i: i + 0.5) + _lines(100, 200, int))
+    assert events.take().warnings == ()
 
 
 def test_a_text_in_place_of_a_number_is_another_type(events: Events) -> None:

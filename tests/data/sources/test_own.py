@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import parse_source
@@ -76,3 +77,10 @@ def test_rows_that_do_not_fit_are_refused_with_their_place(store: ArtifactStore,
 def test_a_reader_that_is_none_is_named(store: ArtifactStore, module: Path, reader: str) -> None:
     with pytest.raises(BuilderError, match=reader):
         take(store, module, reader)
+
+
+def test_a_password_among_the_options_is_refused(module: Path) -> None:
+    body = {"name": "s", "kind": "own", "reader": "m:R", "options": {"url": "db://me:secret@host/db"}}
+    with pytest.raises(ValidationError) as caught:
+        parse_source(body | {"tables": {"t": {"columns": {"x": "string"}}}})
+    assert "secret" not in str(caught.value)

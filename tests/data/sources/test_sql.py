@@ -121,6 +121,13 @@ def test_missing_tables_and_columns_are_named(url: str) -> None:
         read(source(url, columns=ORDERS | {"colour": "string"}))
 
 
+def test_a_query_keeps_its_colons_and_its_comment(url: str) -> None:
+    orders(url, 0, 3)
+    query = "SELECT id, '12:30:45 :x' AS item FROM orders -- all of them;\n"
+    table = read(source(url, query=query, columns={"id": "int64", "item": "string"}))[2]
+    assert table["item"].to_pylist() == ["12:30:45 :x"] * 3
+
+
 def test_a_server_that_goes_away_ends_the_read_with_a_clear_error(postgres: str) -> None:
     run(postgres, "CREATE TABLE orders AS SELECT i AS id, repeat('x', 1000) AS item FROM generate_series(1, 100000) i")
     with SqlReader(source(postgres, columns={"id": "int64", "item": "string"})) as reader:
@@ -243,6 +250,15 @@ def test_keys_of_several_columns_and_of_text_continue_where_they_ended(url: str)
         assert pa.concat_tables([part.read().table for part in continued]).equals(table.slice(3 * index))
 
 
+def test_ties_are_an_error_that_says_so(url: str) -> None:
+    orders(url, 0, 25)
+    run(url, "UPDATE orders SET id = 13 WHERE id = 14")
+    with pytest.raises(SourceError, match=r"several rows have the key id=13, so their order is not fixed"):
+        read(source(url))
+    with pytest.raises(SourceError, match=r"several rows have the key id=13"):
+        read(source(url, rows_per_part=14))
+
+
 @pytest.mark.parametrize(
     ("column", "declared_as", "value", "message"),
     [
@@ -295,6 +311,15 @@ def test_times_dates_and_special_doubles(kind: str, tmp_path: Path, request: pyt
     for column in ("naive", "day"):
         with pytest.raises(SourceError, match=f"the row with id=1, column {column}: .*with its zone"):
             read(source(url, columns={"id": "int64", column: "timestamp"}, guards={"new_column": "accept"}))
+
+
+def test_a_row_that_the_driver_quotes_is_not_shown_beside_a_sensitive_column(tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("id,name\n1,a\nx,s3cr3t\n")
+    query = f"SELECT * FROM read_csv('{tmp_path}/orders.csv', columns={{'id': 'BIGINT', 'name': 'VARCHAR'}})"
+    spec = source("duckdb://", query=query, columns={"id": "int64", "name": "string"}, sensitive=["name"])
+    with pytest.raises(SourceError, match=r"ended the read: ConversionException.*sensitive: name") as caught:
+        read(spec)
+    assert "s3cr3t" not in str(caught.value)
 
 
 def test_no_value_of_a_row_that_does_not_fit_is_shown_beside_a_sensitive_column(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 from gatehouse.data.statistics import columns, partial, partial_pieces
 from gatehouse.data.statistics.partial import measure_table, measured_files, merged_table, plans_of
 from gatehouse.data.statistics.partial_pieces import packed, unpacked
+from gatehouse.data.statistics.stage import MeasureRequest, measure
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
+from gatehouse.errors import ConfigurationError
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import publish
@@ -70,6 +72,30 @@ def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> N
     assert measure_table(_files(tmp_path, 4000, 700, 130), frozenset(), {}) == expected
 
 
+def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -> None:
+    files = _files(tmp_path, 1000, 500, 500)
+    expected = measure_table(files, frozenset(), {})
+    pq.write_table(_table(0), tmp_path / "empty.parquet")
+    with pq.ParquetWriter(tmp_path / "bare.parquet", _table(0).schema):
+        pass
+    bare, empty = tmp_path / "bare.parquet", tmp_path / "empty.parquet"
+    assert measure_table([files[0], bare, empty, files[1], bare], frozenset(), {}) == expected
+    assert measure_table([bare], frozenset(), {}).statistics["b"]["nulls"] == 0
+    assert measure_table([], frozenset(), {}).rows == 0
+
+
+def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
+    columns = {"a.b": [1, 2], "a": ["x", "y"], 'q"': [True, None], "s": [{"a": 1}, None]}
+    pq.write_table(pa.table(columns), tmp_path / "named.parquet")
+    results = measure_table([tmp_path / "named.parquet"], frozenset(), {}).statistics
+    assert {name: (table["type"], table["nulls"]) for name, table in results.items()} == {
+        "a.b": ("int64", 0),
+        "a": ("string", 0),
+        'q"': ("bool", 1),
+        "s": ("struct<a: int64>", 1),
+    }
+
+
 def test_a_changed_contract_is_judged_without_measuring_again(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,3 +110,11 @@ def test_a_changed_contract_is_judged_without_measuring_again(
     first = judged(max=3)
     monkeypatch.setattr(partial_pieces, "measured_tables", None)
     assert judged(max=2) == first
+
+
+def test_statistics_of_another_version_are_refused_as_a_baseline(store: ArtifactStore) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1]})})
+    old = store.publish("validations", "old", {"statistics.json": '{"t":{"a":{"type":"int64","nulls":0}}}'})
+    datasets = store.manifest(snapshot).derived_from
+    with pytest.raises(ConfigurationError, match="Validate that snapshot again"):
+        measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)

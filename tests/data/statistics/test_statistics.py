@@ -176,6 +176,18 @@ def test_whole_numbers_beyond_the_precision_of_doubles_stay_exact(values: list[i
     assert result["mean"] == float(Fraction(sum(values), len(values)))
 
 
+def test_negative_zero_is_zero() -> None:
+    written = {canonical_json(statistics_of(pa.array(values))) for values in ([0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0])}
+    assert len(written) == 1
+    assert "-0" not in written.pop()
+
+
+def test_a_sum_beyond_doubles_is_left_out_and_the_mean_is_not() -> None:
+    result = statistics_of(pa.array([1.5e308, 1.5e308]))
+    assert result["mean"] == 1.5e308
+    assert "sum" not in result
+
+
 @pytest.mark.parametrize(
     ("array", "type", "expected"),
     [

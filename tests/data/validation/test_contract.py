@@ -1,12 +1,15 @@
 """The contract's form: what it refuses, all at once and by path, and that ours keeps what it promises."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gatehouse.data.validation.contract import Contract, contract_text, parse_contract, published_contract
 from gatehouse.errors import ConfigurationError
@@ -38,6 +41,37 @@ def test_the_published_text_of_a_contract_says_the_same(text: str) -> None:
 def _untold(contract: Contract) -> Contract:
     tables = {name: table.model_copy(update={"description": ""}) for name, table in contract.tables.items()}
     return contract.model_copy(update={"description": "", "metadata": {}, "tables": tables})
+
+
+_TEXTS = st.text(min_size=1, max_size=8)
+_NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    least=_NUMBERS,
+    share=st.floats(0, 1),
+    shift=st.floats(0, exclude_min=True, allow_infinity=False),
+    values=st.lists(_TEXTS, min_size=1, max_size=4),
+    name=_TEXTS,
+    owner=_TEXTS,
+    at=st.datetimes(),
+)
+@example(
+    least=1e-05, share=1e-05, shift=1e300, values=["\U0001f6eb"], name="\U0001f6eb", owner="~", at=datetime(1, 1, 1)
+)
+@settings(max_examples=100, deadline=None)
+@pytest.mark.filterwarnings("error")
+def test_any_numbers_and_texts_of_a_contract_are_published_as_they_are(
+    least: float, share: float, shift: float, values: list[str], name: str, owner: str, at: datetime
+) -> None:
+    columns = {
+        "number": {"type": "double", "min": least, "completeness": share, "mean_shift": shift},
+        "text": {"type": "string", "allowed": values, "owner": owner},
+        "at": {"type": "timestamp", "min": at.isoformat()},
+        f"other {name}": {"type": "bool"},
+    }
+    contract = Contract.model_validate({"version": 1, "owner": owner, "tables": {f"t{name}": {"columns": columns}}})
+    assert published_contract(contract_text(contract)) == contract
 
 
 def test_every_problem_is_named_at_once_with_its_path() -> None:

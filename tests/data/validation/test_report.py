@@ -6,6 +6,8 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gatehouse.data.statistics.stage import Measurement
 from gatehouse.data.validation import report
@@ -130,6 +132,14 @@ def test_nothing_of_the_data_is_markup_and_everything_is_there() -> None:
     assert "x" * 81 not in html
     assert "y" * 201 not in html
     assert "(5,000 characters)" in text
+
+
+@given(st.text(min_size=1, max_size=30), st.text(max_size=30))
+def test_any_name_and_value_gives_a_page(name: str, value: str) -> None:
+    columns = {name: textual() | {"values": [[value, 3]]}}
+    html = drawn(columns, [anomaly(0, name, examples=({"row": 1, name: value},))], columns, columns)
+    assert "script" not in Text(html).tags
+    html.encode()
 
 
 def test_a_card_sets_the_baseline_beside_each_statistic_and_over_the_bars() -> None:

@@ -86,6 +86,35 @@ def test_missing_new_and_retyped_features_are_named(store: ArtifactStore, compar
     assert _rules(store, silent) == set()
 
 
+def test_numbers_of_another_width_and_coded_texts_are_the_same_feature(compare: Compare) -> None:
+    columns = _columns(seed=8)
+    narrow = {
+        "distance": columns["distance"].astype(np.float32),
+        "hour": columns["hour"].astype(np.int8),
+        "carrier": columns["carrier"].dictionary_encode(),
+    }
+    assert compare(columns | narrow).verdict == "pass"
+
+
+def test_values_that_are_missing_more_often_are_found(store: ArtifactStore, compare: Compare) -> None:
+    columns = _columns(seed=8)
+    holes = np.arange(ROWS) % 10 == 0
+    nulls = pa.array(columns["distance"], mask=holes)
+    nan = np.where(holes, np.nan, columns["distance"])
+    for distance in (nulls, nan):
+        result = compare(columns | {"distance": distance}, psi=9, js=None)
+        assert _rules(store, result) == {("distance", "nulls", "fail")}
+        assert "found 10.00%" in result.reasons[0]
+    assert compare(columns | {"distance": nulls}, psi=9, js=None, nulls=0.2).verdict == "pass"
+
+
+def test_too_few_logged_rows_are_not_judged(store: ArtifactStore, compare: Compare) -> None:
+    result = compare(_columns(rows=999))
+    assert (result.verdict, _rules(store, result)) == ("unjudged", set())
+    assert "expected at least 1,000 logged rows" in result.reasons[0]
+    assert compare(_columns(rows=999), min_rows=999).verdict == "pass"
+
+
 def test_a_sensitive_feature_is_named_as_not_compared_and_shows_no_value(
     store: ArtifactStore, compare: Compare
 ) -> None:

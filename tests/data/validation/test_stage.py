@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from gatehouse.data.validation.anomalies import MOVEMENTS
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
 from gatehouse.errors import ConfigurationError
@@ -88,6 +89,12 @@ def test_rules_hold_up_to_their_limits(
     assert [anomaly["rule"] for anomaly in anomalies_of(store, result)] == broken
     assert result.verdict == ("fail" if broken else "pass")
     assert all("in the contract" in reason and "ask its supplier" in reason for reason in result.reasons)
+
+
+def test_columns_that_only_case_tells_apart_are_not_judged_as_each_other(judge: Validate, store: ArtifactStore) -> None:
+    table = pa.table({"a": [1], "A": [99], "file_row_number": [1]})
+    result = judge({"t": table}, {"t": {"columns": {"A": INT | {"max": 5}}, "extra_columns": "allow"}})
+    assert [(anomaly["rule"], anomaly["observed"]) for anomaly in anomalies_of(store, result)] == [("column", "also a")]
 
 
 def test_rules_under_warn_do_not_break_the_contract(judge: Validate, store: ArtifactStore) -> None:
@@ -173,6 +180,16 @@ def test_missing_tables_and_columns_and_other_types_are_anomalies(judge: Validat
     unjudged = "\n".join(store.read_json(result.validation, "verdict.json")["not_judged"])
     for part in ("t.a: its values", "t.b: its values", "t: unique, as a, b", "v: the contract has no rules"):
         assert part in unjudged
+
+
+def test_bins_are_compared_by_their_names() -> None:
+    before, now = {"nulls": 50, "counts": [50]}, {"nulls": 25, "counts": [75]}
+    psi, js = MOVEMENTS["psi"].measure, MOVEMENTS["js"].measure
+    assert psi(before, now) == pytest.approx(0.25 * np.log(0.75 / 0.5) - 0.25 * np.log(0.25 / 0.5))
+    assert psi(before, before) == 0
+    assert js({"nulls": 1}, {"nulls": 0, "zeros": 1}) == 1
+    apart = {"nulls": 0, "values": [("a", 3)]}, {"nulls": 0, "values": [("b", 3)], "other": 1}
+    assert js(*apart) == 1 and MOVEMENTS["linf"].measure(*apart) == 1
 
 
 @pytest.mark.parametrize(
@@ -298,6 +315,15 @@ def test_a_distribution_that_moved_breaks_every_rule_on_it_and_one_that_did_not_
     result = _against(store, before, moved, contract)
     (anomaly,) = anomalies_of(store, result)
     assert (anomaly["rule"], anomaly["column"], result.verdict) == (rule, "a", "fail")
+
+
+def test_without_a_baseline_nothing_moves_and_that_is_said(judge: Validate, store: ArtifactStore) -> None:
+    contract = column_contract({"type": "double", **MOVED}, min_rows_ratio=0.5)
+    result = judge({"t": pa.table({"a": [1.0]})}, contract)
+    assert result.verdict == "pass"
+    assert store.read_json(result.validation, "verdict.json")["not_judged"] == [
+        "t: min_rows_ratio, as there is no baseline"
+    ] + [f"t.a: {rule}, as there is no baseline" for rule in MOVED]
 
 
 @pytest.mark.parametrize(("rows", "rule"), [(4, "min_rows_ratio"), (5, ""), (20, ""), (21, "max_rows_ratio")])

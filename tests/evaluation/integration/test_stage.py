@@ -93,6 +93,23 @@ def test_a_good_candidate_passes_and_leaves_its_golden_batch(bench: Bench, passe
     assert "all passed" in page(bench.store, passed.integration)
 
 
+def test_what_is_measured_is_beside_the_candidate_and_in_the_artifact_where_it_is_bounded(
+    bench: Bench, passed: IntegrateResult
+) -> None:
+    (kept,) = bench.store.objects.list(f"measurements/{bench.models['good']}")
+    assert b'"memory_mb"' in bench.store.objects.get_bytes(kept)
+    assert not [e for e in bench.store.read_json(passed.integration, "integration.json") if " MB" in e["observed"]]
+    failed = tried(bench, rows=10, latency_ms=1e-6, memory_mb=0.5)
+    assert failed.verdict == "fail"
+    assert [reason.partition(" MB")[0].partition(" ms")[0] for reason in failed.reasons] == [
+        "latency: expected at most 1e-06",
+        "memory: expected at most 0.5",
+    ]
+    assert failed.warnings[1:] == ("tests of the project: there are none (not checked)",)
+    # The manifest stays after an erasure, and what a check found may quote a row.
+    assert bench.store.manifest(failed.integration).details == {"verdict": "fail", "online": "not checked"}
+
+
 @pytest.mark.parametrize(
     ("verdict", "reasons", "observed"),
     [
@@ -213,6 +230,17 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     with hiding(lambda: sensitive):
         (result,) = [entry["observed"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
     assert result.startswith(f"{expected} {answer}") and ("918273" in result) == (not sensitive)
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("import os\ndef test_ends(): os._exit(0)\n", "the tests ended with 0 before all had run"),
+        ("import pytest\ndef test_leaves(): pytest.exit('enough', 0)\n", "pytest ended with 0 after 0 tests"),
+    ],
+)
+def test_tests_that_end_early_have_not_passed(bench: Bench, tmp_path: Path, test: str, expected: str) -> None:
+    assert list(_failures(bench, {"test_it.py": test}, tmp_path))[-1].startswith(expected)
 
 
 @pytest.mark.parametrize(("permanent", "reasons"), [(False, None), (True, ("load: GatehouseError: no answer",))])

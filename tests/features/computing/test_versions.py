@@ -223,6 +223,15 @@ def test_a_comment_changes_nothing_and_other_code_keeps_what_was_corrected(shop:
     assert origins == [shop.table(second, "prices")] * 2, "of what was corrected, not of the snapshot before"
 
 
+def test_the_choice_of_earlier_tables_stays(shop: Shop) -> None:
+    assert shop.parent(1) == ""
+    first = shop.compute(1)
+    assert shop.parent(1) == "" and shop.parent(3) == first
+    second = shop.compute(2, shop.parent(2))
+    assert shop.parent(3) == first
+    assert shop.parent(3, {"views/places.sql": QUERIES["views/places.sql"] + " WHERE true"}) == second
+
+
 def test_a_view_that_doubles_its_rows_is_refused(shop: Shop) -> None:
     time = "TIMESTAMPTZ '2024-01-01' AS event_timestamp"
     doubled = f"SELECT 'x' AS shop, {time}, 1 AS price UNION ALL SELECT NULL, {time}, unnest([1, 2])"

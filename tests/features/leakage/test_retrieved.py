@@ -118,6 +118,13 @@ def test_a_view_without_any_value_is_inconclusive(tmp_path: Path) -> None:
     assert joined(place, with_b, **options).judged({}, "")[:3] == ("pass", [], [])
 
 
+def test_on_demand_features_of_other_rows_fail(tmp_path: Path) -> None:
+    mean = DEFINITIONS.replace('inputs["value"] +', 'inputs["value"].mean() +')
+    rows = entities(("a", 1), ("b", 6), ("b", 7))
+    result = joined(repository(tmp_path, definitions=mean), rows, service="alone", offline_store="gatehouse")
+    assert result.judged({}, "")[0] == "fail" and "total" in result.differences[0]
+
+
 def test_a_view_joins_by_other_names_and_repositories_do_not_mix(tmp_path: Path) -> None:
     rows = entities(("a", 1), ("b", 6)).rename_columns(["from_id", "at", "extra"])
     rows = rows.append_column("to_id", rows["from_id"].take(pa.array([1, 0])))

@@ -144,6 +144,16 @@ def test_a_view_whose_tables_have_no_history_is_not_checked(flights: Flights) ->
         checked(flights, without, cuts=1, unchecked={"wether": "Bought."})
 
 
+def test_a_known_query_that_takes_nothing_away_checks_no_view_that_reads_the_table(flights: Flights) -> None:
+    """With `known/` and the view mistaken alike, stored and replayed values agree."""
+    planted = {"known/flights.sql": "SELECT * FROM source.flights"}
+    planted |= flights.changed("views/aircraft_last_leg.sql", *LEAKS["aircraft_last_leg.last_leg_delay"])
+    result = checked(flights, planted, cuts=1)
+    views = flights.store.read_json(result.leakage, "leakage.json")["views"]
+    assert (views["aircraft_last_leg"], views["origin_weather"]) == ("not checked", "replayed")
+    assert any("known/flights.sql takes no row and no value away" in reason for reason in result.reasons)
+
+
 def test_a_feature_that_predicts_the_label_raises_the_alarm(flights: Flights) -> None:
     planted = flights.changed("views/flight_schedule.sql", ("\n    distance,", "\n    arr_delay AS distance,"))
     (reason,) = (text for text in checked(flights, planted, cuts=1).reasons if text.startswith("distance alone"))

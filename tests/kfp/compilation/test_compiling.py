@@ -25,11 +25,38 @@ from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
 from gatehouse.runtime.variables import LAUNCH
+from gatehouse.store.parameters import as_written
 from gatehouse.store.run import LAST_STAGE
 from gatehouse.training.model_spec import CalibrationSpec
+from gatehouse.training.spec import train_spec
 
 EXAMPLE = Path(gatehouse.__file__).parent / "pipelines" / "projects" / "flights"
 ENDS = ["report_end"]
+
+
+def test_without_tuning_the_training_of_the_project_is_trained_with_the_seed_of_the_run(
+    flights: Project, tmp_path: Path
+) -> None:
+    plain = replace(flights, file=flights.file.model_copy(update={"tuning": None}))
+    assert "tune" not in {stage for _, stage, _ in build("training", plain).plan}
+    compiled = compile_pipeline("training", plain, tmp_path)
+    arguments = read_spec(compiled).task("train").body["inputs"]["parameters"]
+    assert arguments["seed"] == {"componentInputParameter": "pipelinechannel--seed"}
+    assert train_spec(as_written(arguments["spec"]["runtimeValue"]["constant"])) == flights.file.training
+
+
+def test_a_refit_and_a_leakage_alarm_are_those_of_the_project(flights: Project, tmp_path: Path) -> None:
+    refit = flights.file.tuning.model_copy(update={"final_rows": "train_and_validation"})
+    unsaid = flights.file.features.model_copy(update={"leakage_alarm": None})
+    file = flights.file.model_copy(update={"tuning": refit, "features": unsaid})
+    project = replace(flights, file=file)
+    arguments = {}
+    for name, item in {"usual": flights, "asked": project}.items():
+        compiled = compile_pipeline("training", item, tmp_path / name)
+        spec = read_spec(compiled)
+        alarm = spec.task("compute-features").constants["leakage_alarm"]
+        arguments[name] = [spec.task("train").constants["refit"], alarm]
+    assert arguments == {"usual": [False, 0.80], "asked": [True, 0.95]}
 
 
 def test_calibration_and_integration_are_run_only_where_they_are_asked_for(flights: Project) -> None:

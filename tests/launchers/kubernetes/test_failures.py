@@ -87,6 +87,15 @@ def test_each_cause_is_an_error_of_its_own(
     assert first in first_line and rest in below
 
 
+@pytest.mark.parametrize(("scenario", "repeats"), [(_program_fails, True), (_hangs, False)])
+def test_only_the_program_says_that_every_attempt_would_fail_so(
+    store: ArtifactStore, job: TrainingJob, scenario: Scenario, repeats: bool
+) -> None:
+    with pytest.raises(ends.TrainingFailedError) as caught:
+        run(scenario, store, job, "pytorchjob")
+    assert caught.value.repeats == repeats
+
+
 def test_failures_before_the_launcher_began_count_too(
     store: ArtifactStore, job: TrainingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

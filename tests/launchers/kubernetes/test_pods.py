@@ -12,6 +12,24 @@ def _pod(uid: str, code: int = 0, name: str = "master-0") -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": uid}, "status": status}
 
 
+def _uids(attempts: Attempts) -> list[str]:
+    return [pod["metadata"]["uid"] for pod in attempts.failed()]
+
+
+def test_what_ended_a_life_before_is_no_cause_once_the_job_runs_again() -> None:
+    attempts = Attempts(1)
+    for pods in ([_pod("1", 143)], [], [_pod("2")], [_pod("2", 1)], []):
+        attempts.update(pods)
+    assert _uids(attempts) == ["2"]
+
+
+def test_the_pod_that_failed_first_is_the_cause_while_not_all_run_again() -> None:
+    attempts = Attempts(2)
+    for pods in ([_pod("1", 1), _pod("2", name="worker-0")], [_pod("2", 143, "worker-0")]):
+        attempts.update(pods)
+    assert _uids(attempts) == ["1", "2"]
+
+
 def test_failures_are_counted_by_pod_and_each_once() -> None:
     attempts = Attempts(2, restarts=1)
     for pods in ([_pod("1", 143), _pod("2", 143, "worker-0")], [_pod("1", 143), _pod("3", name="worker-0")]):
@@ -29,6 +47,16 @@ def test_a_pod_in_place_of_another_is_a_failure_that_nobody_saw() -> None:
     attempts.update([])
     attempts.update([_pod("4")])
     assert "master-0 failed 3 times" in attempts.exceeding()
+
+
+def test_a_container_that_the_node_starts_again_counts_once_for_each_start() -> None:
+    attempts = Attempts(1, restarts=2)
+    for restarts, code in ((0, 137), (1, 0), (3, 0)):
+        pod = _pod("1", code)
+        pod["status"].setdefault("containerStatuses", [{"state": {"running": {}}}])[0]["restartCount"] = restarts
+        attempts.update([pod])
+        assert attempts.failures == {"master-0": max(1, restarts)}
+    assert attempts.exceeding()
 
 
 def test_what_a_launcher_counted_counts_for_the_next_and_so_does_a_pod_that_was_replaced_meanwhile() -> None:

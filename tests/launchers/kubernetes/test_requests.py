@@ -10,7 +10,7 @@ from gatehouse.launchers import launcher as ends
 from gatehouse.launchers.launcher import LOG, TrainingJob
 from gatehouse.store.store import ArtifactStore
 from tests.launchers.kubernetes.conftest import Clock
-from tests.launchers.kubernetes.scenarios import launcher_on, run, run_and_die, succeed
+from tests.launchers.kubernetes.scenarios import IMPATIENT, launcher_on, run, run_and_die, succeed
 from tests.stand_ins.kubernetes_api import Cluster, kubernetes
 from tests.stand_ins.kubernetes_kinds import Object
 
@@ -64,6 +64,15 @@ def test_a_token_that_expires_is_read_again(store: ArtifactStore, job: TrainingJ
         succeed(cluster, made)
 
     run(renew, store, job, "pytorchjob")
+
+
+def test_an_api_that_stays_away_ends_in_an_error_that_says_so(store: ArtifactStore, job: TrainingJob) -> None:
+    with kubernetes(succeed) as cluster:
+        launcher = launcher_on(cluster, store, "pytorchjob", IMPATIENT)
+        cluster.faults.extend([503] * 2000)
+        with pytest.raises(ends.ClusterError, match="does not answer, or answers with errors only") as caught:
+            launcher.run(job)
+        assert "HTTP 503" in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [403, 422])
