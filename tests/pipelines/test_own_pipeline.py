@@ -47,7 +47,6 @@ def own_pipeline(project: Path, store: str, location: str, seed: int) -> Any:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("forked_tasks")
 def test_a_model_that_train_trained_in_a_pipeline_of_ones_own_is_registered(
     copy: ArtifactStore, project: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

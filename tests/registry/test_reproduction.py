@@ -1,4 +1,4 @@
-"""A model made again from the snapshot to the bit, and what is said of one that is another or cannot be made again."""
+"""A model of one process, and of two, made again from the snapshot to the bit; and what is said of one that is not."""
 
 import json
 from pathlib import Path
@@ -48,11 +48,19 @@ def test_a_model_is_made_again_from_the_snapshot_to_the_bit(copy: ArtifactStore,
     assert stages == ["compute_features", "retrieve_training_set", "split", "fit_transformation", "train"]
 
 
-def test_another_model_is_told_apart_with_what_differs_in_its_making(copy: ArtifactStore, tmp_path: Path) -> None:
+def test_a_model_of_two_processes_is_made_by_two_again_and_another_one_is_told_apart(
+    copy: ArtifactStore, tmp_path: Path
+) -> None:
     single = Ledger(copy, MODEL).state().versions[0].model
     double, clean = _of_two(copy, single), ArtifactStore.open(tmp_path / "clean")
-    for identity in (*copy.manifest(double).derived_from.values(), double):
+    inputs = copy.manifest(double).derived_from.values()
+    for identity in inputs:
         pull(copy, identity, clean)
+    rebuild = Rebuild(copy, clean, rebuilt={identity: identity for identity in inputs})
+    result = beside(rebuild, double, rebuild.make(double))
+    assert (result.same, result.processes, result.made) == (True, 2, 1)
+    assert single != double
+
     _plant(copy, single)
     other = beside(Rebuild(copy, clean, [Step(single, double, "train", "0" * 64)]), single, double)
     differences = {(change.part, change.name): change.first for change in other.differences}

@@ -35,10 +35,7 @@ compile_pipeline("training", load_project(example), folder, platform)
 """
 _RUN = """
 import json, sys
-from gatehouse.kfp.warm_tasks import start_importing, use_for_tasks
-start_importing()
 from kfp import components, local
-use_for_tasks()
 local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=sys.argv[2])
 components.load_component_from_file(sys.argv[1])(**json.loads(sys.argv[3]))
 """
