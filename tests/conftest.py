@@ -334,18 +334,6 @@ def copy(first: tuple[ArtifactStore, LocalRun], tmp_path: Path) -> ArtifactStore
 
 
 @pytest.fixture
-def forked_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KFP's local runner forks its tasks, as in `gatehouse run`: an interpreter imports longer than a task works."""
-    from kfp.local import subprocess_task_handler
-
-    from gatehouse.kfp.warm_tasks import start_importing, use_for_tasks
-
-    monkeypatch.setattr(subprocess_task_handler, "run_local_subprocess", None)
-    start_importing()
-    use_for_tasks()
-
-
-@pytest.fixture
 def kfp_server() -> Iterator[KfpServer]:
     """A stand-in for the API of Kubeflow Pipelines, of one user."""
     with serving() as server:

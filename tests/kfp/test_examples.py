@@ -15,7 +15,6 @@ EXAMPLES = {path.parent.name: path for path in (ROOT / "components").glob("*/exa
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.usefixtures("forked_tasks")
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ELSEWHERE))
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
     text = re.sub(r"packages_to_install=\[.*?\]", "install_kfp_package=False", EXAMPLES[name].read_text())

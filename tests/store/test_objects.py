@@ -17,7 +17,7 @@ from tests.store.conftest import Place, refuse_listing
 EVERY = pytest.mark.parametrize("place", ["local", "gs", "s3"], indirect=True)
 REMOTE = pytest.mark.parametrize("place", ["gs", "s3"], indirect=True)
 PART = 8 << 20
-LARGE = os.urandom(1 << 20) * 9
+LARGE = os.urandom(1 << 20) * 17
 HOUR = 3600.0
 
 

@@ -126,7 +126,6 @@ def test_each_file_of_a_component_requires_artifacts_of_its_own(tmp_path: Path) 
     assert "repository_address" not in inputs, "it excludes the repository, which is required"
 
 
-@pytest.mark.usefixtures("forked_tasks")
 def test_a_pipeline_at_addresses_takes_no_artifact_and_runs(tmp_path: Path) -> None:
     """KFP's UI offers a field for each parameter, and none for an artifact."""
     for name, component in PUBLIC.items():
