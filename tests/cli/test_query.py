@@ -1,7 +1,5 @@
 """`gatehouse data query` and `data head`: rows of artifacts, and no way to a hidden value or a file."""
 
-import csv
-import io
 import json
 from pathlib import Path
 
@@ -46,28 +44,12 @@ def _run(store: ArtifactStore, *arguments: str, code: int = 0) -> Result:
     return result
 
 
-def test_a_query_names_references_in_quotes(store: ArtifactStore, shop: Reference) -> None:
-    sql = 'SELECT person, count(*) AS n FROM "snapshots/shop".orders JOIN "datasets/people" USING (person) GROUP BY ALL'
-    assert json.loads(_run(store, "query", f"{sql} ORDER BY n DESC", "--json").output) == [
-        {"person": 7, "n": 2},
-        {"person": 8, "n": 1},
-    ]
-    assert "3" in _run(store, "query", f'SELECT count(*) FROM "{store.manifest(shop).derived_from["orders"]}"').output
-
-
 def test_a_filter_on_a_hidden_column_says_what_it_compares(store: ArtifactStore, shop: Reference) -> None:
     for column, end in (("person", []), ("count(*)", []), ("count(*)", ["--csv"])):
         sql = f"SELECT {column} FROM people WHERE email LIKE 'anna%'"
         assert "email: sensitive" in _run(store, "query", sql, "--on", str(shop), *end).stderr
     assert "sensitive" not in _run(store, "query", "SELECT email FROM people", "--on", str(shop)).output
     assert "sensitive" not in _run(store, "query", "SELECT 1 WHERE false", "--on", str(shop)).output
-
-
-def test_tables_of_an_artifact_may_be_named_as_they_are(store: ArtifactStore, shop: Reference) -> None:
-    output = _run(store, "query", "SELECT id, note FROM orders", "--on", str(shop), "--csv").output
-    assert list(csv.reader(io.StringIO(output)))[:3] == [["id", "note"], ["1", 'a "b"'], ["2", ""]]
-    printed = _run(store, "query", "FROM orders ORDER BY id", "--on", "datasets/orders", "--rows", "2").output
-    assert 'a "b"' in printed and "x" * 20 not in printed and "More than 2 rows" in printed
 
 
 @pytest.mark.parametrize(

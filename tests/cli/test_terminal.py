@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from gatehouse.cli.terminal import Screen, summary
+from gatehouse.cli.terminal import Screen
 from gatehouse.kfp.local_run import LocalRun, PlannedTask
-from gatehouse.registry.stage import ResolveResult
 from gatehouse.store.run import Event
 from gatehouse.store.store import ArtifactStore
 
@@ -48,18 +47,6 @@ def test_a_stage_has_one_line_with_the_sign_of_its_verdict_and_its_gist(
     assert shown.startswith(f"{mark} Stage ") and shown.endswith(f"1.0 s  {gist}")
 
 
-def test_the_work_of_pieces_stands_after_the_result(
-    store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = _run(tmp_path, {"stage": {"rows": 7}})
-    run.events[0].body["pieces"] = [
-        {"pieces": pieces, "seconds": 9.0, "slowest": slowest, "processor": 9.0, "memory": memory}
-        for pieces, slowest, memory in ((2, 1.25, 2_000_000_000), (3, 4.25, 500_000_000))
-    ]
-    Screen(store).update(run)
-    assert "7 rows; 5 pieces, the slowest 4.2 s, workers of up to 2.0 GB" in capsys.readouterr().out
-
-
 def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     store: ArtifactStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,30 +59,3 @@ def test_warnings_and_alarms_of_stages_and_of_the_record_stand_in_the_summary(
     assert output.count("warning in snapshot: 9 columns are new") == 2
     assert output.count("warning in alert:webhook: The notice was not posted") == 2
     assert output.count("alarm in snapshot: rain: 50 % missing") == 1 and "MLflow has nothing" not in output
-
-
-def test_the_data_of_the_candidate_stand_in_the_summary_not_those_of_its_champion(tmp_path: Path) -> None:
-    fields = ("training_set", "split", "evaluation")
-    own, old = (dict.fromkeys(fields, f"artifacts/flights/sha256-{digit * 64}") for digit in "12")
-    champion = ResolveResult(champion=f"models/flights/sha256-{'3' * 64}", **old).model_dump()
-    results = {"retrieve_features": {"training_set": own["training_set"]}, "split": {"split": own["split"]}}
-    results |= {"resolve": champion, "evaluate": {"evaluation": own["evaluation"]}}
-    rows = dict(summary(_run(tmp_path, results)))
-    assert list(rows) == ["training set", "split", "champion", "evaluation"]
-    assert all(("1" * 12 in row) == (title != "champion") for title, row in rows.items())
-    # Batch scoring and monitoring have no candidate.
-    assert len(summary(_run(tmp_path, {"resolve": champion}))) == 4
-
-
-def test_the_reasons_of_a_refusal_stand_once_and_in_full(tmp_path: Path) -> None:
-    leak = "distance alone tells the label " * 10
-    results = {
-        "check_leakage": {"verdict": "fail", "reasons": [leak]},
-        "evaluate": {"verdict": "refused", "reasons": BROKEN},
-        "register": {"decision": "refused", "verdict": "refused", "reasons": BROKEN},
-    }
-    *lines, last = summary(_run(tmp_path, results))
-    refusal = [("check leakage", "fail"), ("", f"- {leak}"), ("decision", "refused"), ("", f"- {BROKEN[0]}")]
-    assert lines == refusal and last[1].startswith(f"- {BROKEN[1]}. ")
-    del results["register"]  # As where the run ends with --until.
-    assert summary(_run(tmp_path, results)) == [*refusal[:2], ("evaluate", "refused"), refusal[3], last]

@@ -146,7 +146,7 @@ def test_an_error_of_the_program_is_the_first_line_and_its_log_follows(place: Pl
     _wait_until_none_is_left(place)
 
 
-@pytest.mark.parametrize("place", POD_PLACES, indirect=True)
+@pytest.mark.parametrize("place", POD_PLACES[1:], indirect=True)
 def test_a_launcher_that_is_told_to_end_leaves_nothing_behind(place: Place) -> None:
     place.launch()
     arguments = [place.store.address, place.request().model_dump_json()]

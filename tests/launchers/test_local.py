@@ -13,11 +13,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gatehouse.errors import ConfigurationError
 from gatehouse.kfp.compilation.compiling import compile_pipeline
 from gatehouse.launchers import local
-from gatehouse.launchers.launcher import EVICTED, LOG, ClusterError, EvictedError, TrainingFailedError, TrainingJob
-from gatehouse.launchers.local import launch_of, launcher
+from gatehouse.launchers.launcher import EVICTED, LOG, EvictedError, TrainingFailedError, TrainingJob
 from gatehouse.launchers.spec import LocalLaunch, TrainJobLaunch
 from gatehouse.project.project import load_project
 from gatehouse.project.project_file import ProjectFile
@@ -25,7 +23,6 @@ from gatehouse.runtime.images import TRAINING, image
 from gatehouse.runtime.process import descendants, start_time
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices
 from gatehouse.training.spec import changed
 from gatehouse.training.stage import PROGRAM
@@ -116,20 +113,6 @@ def test_only_weights_that_the_result_names_are_a_success(
 
 
 PROJECT = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "project.yaml"
-
-
-def test_every_problem_of_the_setting_is_named() -> None:
-    with pytest.raises(ConfigurationError, match=r"nodes: .*; shm: there is no such key for kind trainjob"):
-        launch_of('{"kind": "trainjob", "nodes": 0, "shm": "1Gi"}')
-
-
-def test_a_cluster_that_is_not_configured_is_an_error_that_says_so(
-    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv(LAUNCH, '{"kind": "pytorchjob"}')
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ClusterError, match=r"No Kubernetes cluster is configured: .*\w\. Run in a pod"):
-        launcher(store)
 
 
 def test_a_project_whose_nodes_cannot_share_the_processes_is_refused() -> None:

@@ -62,14 +62,6 @@ def test_every_judged_candidate_is_shown_with_both_verdicts(judged: Gate, tmp_pa
     assert _try(judged, tmp_path / "policy.yaml", "--on", f"{NAME}:1") == [passed]
 
 
-def test_an_evaluation_that_is_gone_was_not_measured(judged: Gate, tmp_path: Path) -> None:
-    for _, verdict in judged.state.verdicts:
-        judged.store.objects.local_path(f"{verdict.evaluation}/manifest.json").unlink()
-    trials = _try(judged, tmp_path / "policy.yaml")
-    assert [trial["now"] for trial in trials] == ["not known"] * 2
-    assert all(trial["not_measured"][0].startswith("anything") for trial in trials)
-
-
 def test_the_effective_policy_says_what_each_rule_can_still_refuse(judged: Gate, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text("bars: {roc_auc: {min: -5}, log_loss: {max: 0.55}}\nmust_beat_baseline: []\n")
 

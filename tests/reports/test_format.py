@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gatehouse.reports.format import column_format, in_markdown, number, percent, share
+from gatehouse.reports.format import in_markdown, number
 
 
 @pytest.mark.parametrize(
@@ -35,30 +35,6 @@ from gatehouse.reports.format import column_format, in_markdown, number, percent
 )
 def test_number(value: object, text: str) -> None:
     assert number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("values", "texts"),
-    [
-        ([0.5, 0.73512, None], ["0.5000", "0.7351", "–"]),
-        ([6.12345, 0.04, 0.0001], ["6.123", "0.040", "1.0e-04"]),
-        ([36.0, 7.0], ["36", "7"]),
-        ([3, 0.25], ["3", "0.2500"]),
-        ([math.nan, 0.5], ["NaN", "0.5000"]),
-        ([None], ["–"]),
-        ([6.2e14, 0.7311, 12.0], ["6.200e+14", "0.73", "12.00"]),
-    ],
-)
-def test_the_largest_number_of_a_column_says_how_many_decimals_all_have(
-    values: list[float | None], texts: list[str]
-) -> None:
-    assert list(map(column_format(values), values)) == texts
-
-
-def test_shares() -> None:
-    assert [percent(0.2371), percent(None), percent(math.nan)] == ["23.7 %", "–", "NaN"]
-    texts = ["0 %", "< 0.1 %", "23.7 %", "> 99.9 %", "100.0 %"]
-    assert [share(value) for value in (0, 1e-9, 0.2371, 0.99999, 1)] == texts
 
 
 @given(st.floats() | st.integers())

@@ -6,11 +6,10 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gatehouse.reports.page import Cell, Verdict, environment, render
+from gatehouse.reports.page import Verdict, environment, render
 
 EVERYTHING = """
 {{ p.facts({text: text, "reference": "models/a/sha256-0"}) }}
@@ -109,19 +108,3 @@ def test_the_verdict_comes_first_with_warnings_and_what_was_not_checked() -> Non
     assert "warning 4" in text and "warning 5" not in text and "and 4 more, below" in text
     assert 'role="region"' not in drawn()
     assert [Outline(drawn(verdict=Verdict("fail", text))).tags.count("li") for text in ("one\ntwo\n", "one")] == [2, 0]
-
-
-@pytest.mark.parametrize(
-    ("columns", "rows", "cell"),
-    [
-        (["name", "rate"], [["a", 0.25], ["b", None]], '<td class="n">25.0 %</td>'),
-        (["name", "rate"], [["a", 0.25], ["b", None]], '<td class="n">–</td>'),
-        (["a"], [[1], ["x"]], "<td>1</td>"),
-        (["a", "b"], [["x", Cell(1, "best", "0 to 2")]], '<td class="n best">1<small>0 to 2</small></td>'),
-        ({"name": "key"}, [{"key": "<a>"}], "<td>&lt;a&gt;</td>"),
-        ({"value": "value"}, [Cell("of an attribute")], "<td>of an attribute</td>"),
-        (["a"], [], '<th scope="col">a</th>'),
-    ],
-)
-def test_cells_of_tables(columns: Any, rows: Any, cell: str) -> None:
-    assert cell in drawn('{{ p.table(columns, rows, percents=["rate"]) }}', columns=columns, rows=rows)

@@ -87,28 +87,6 @@ def test_what_data_says_stays_text(served: Served, browser: Browser) -> None:
     assert not page.console
 
 
-@pytest.mark.parametrize("path", ["", f"/models/{NAME}", f"/models/{NAME}/2", "/runs", "/login", COMPARED])
-def test_a_page_fits_a_phone(served: Served, browser: Browser, path: str) -> None:
-    page = _logged_in(browser.page(390, 844, phone=True), served.promoter)
-    page.visit(served.address + path)
-    assert page.js("document.documentElement.scrollWidth") <= 390
-
-
-def test_versions_are_compared(served: Served, browser: Browser) -> None:
-    page = _logged_in(browser.page(), served.reader)
-    page.visit(f"{served.address}/models/{NAME}/2")
-    shown = _text(page.click("a[href^='/compare?']"))
-    cells = "[...document.querySelectorAll('table')].map(t => t.innerText.replace(/\\s+/g, ' ').trim())"
-    numbers, changed = page.js(cells)
-    message = "log_loss 0.49 no interval 0.49 no interval roc_auc 0.73 0.71 to 0.75 0.73 0.71 to 0.75"
-    assert numbers == f"metric {NAME}:1 {NAME}:2 {message}"
-    assert changed == f"part what {NAME}:1 {NAME}:2 configuration seed 1 2"
-    assert "Both were measured on the same test rows." in shown
-    assert page.js("document.querySelector('th a').getAttribute('href')") == f"/models/{NAME}/1"
-    assert "expected" in _text(page.visit(f"{served.address}/compare?first={NAME}:1&second={NAME}:9"))
-    assert not page.console
-
-
 def _cookie(who: Client) -> dict[str, str]:
     return {"gatehouse": who.secret}
 

@@ -25,15 +25,6 @@ def test_limits_follow_those_of_the_process(monkeypatch: pytest.MonkeyPatch) -> 
     assert setting("threads", threads=1) == "1"
 
 
-def test_what_does_not_fit_waits_on_disk_and_is_removed(tmp_path: Path) -> None:
-    spill = tmp_path / "spill"
-    with connect(spill=spill, most=64 << 20, threads=1) as database:
-        database.execute("CREATE TABLE big AS SELECT range AS n, hash(range) AS h FROM range(10_000_000)")
-        assert any(spill.iterdir())
-        assert database.execute("SELECT count(*), sum(n) FROM (FROM big ORDER BY h)").fetchall()[0][0] == 10_000_000
-    assert not spill.exists() or not any(spill.iterdir())
-
-
 def test_nothing_else_opens_duckdb() -> None:
     rooms = [ROOT / "components", ROOT / "gatehouse", ROOT / "pipelines"]
     openers = {path for room in rooms for path in room.rglob("*.py") if "duckdb.connect(" in path.read_text()}

@@ -156,21 +156,6 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
         parts_of({"components": {}})
 
 
-def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Path) -> None:
-    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]  # kfp has no types
-    def train(x: int, data: dsl.Input[dsl.Dataset], rows: dsl.Input[dsl.Dataset] = None) -> int:
-        return x
-
-    compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
-    component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
-    with pytest.raises(ConfigurationError, match="no trial has the artifact rows"):
-        write_component(component, {}, ["x"], True, tmp_path / "component")
-    del component["components"]["comp-train"]["inputDefinitions"]["artifacts"]["rows"]
-    write_component(component, {}, ["x"], True, tmp_path / "component")
-    with pytest.raises(ConfigurationError, match="no value for data"):
-        write_component(component, {}, ["x"], False, tmp_path / "component")
-
-
 def test_other_code_at_the_same_path_is_searched_again(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,16 +186,6 @@ def test_a_trial_without_a_finite_objective_is_one_failed_trial(tmp_path: Path, 
     rows = pq.read_table(made.trials.path).sort_by("number").to_pylist()
     shown = [(row["state"], row["reason"], row["metric.loss"]) for row in rows]
     assert shown == [("succeeded", "", 0.5), ("failed", "NonFiniteValue", None)]
-
-
-def test_choices_of_several_kinds_are_written_and_drawn(tmp_path: Path) -> None:
-    choices = [1, "a", 0.5, True, [1, 2]]
-    space = SPEC | {"parameters": [{"name": "x", "type": "categorical", "choices": choices}], "max_trial_count": 5}
-    script = "import sys; print(f'loss={len(sys.argv[1])}')"
-    made = call(components.search, tmp_path, spec=space, command=["python", "script.py", "{x}"], script=script)
-    written = pq.read_table(made.trials.path)["parameter.x"].to_pylist()
-    assert sorted(written) == ["0.5", "1", "[1,2]", "a", "true"]
-    assert "Best trial" in Path(made.report.path).read_text()
 
 
 def test_a_page_that_cannot_be_drawn_costs_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,20 +275,3 @@ def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path)
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     limits = [int(pod["activeDeadlineSeconds"]) / 60 for _, pod in sorted(pods.items())]
     assert limits == [2030, LONGEST_MINUTES, 510, LONGEST_MINUTES]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"objective": "own_metric"},
-        {"objective": {"metric": "accuracy", "direction": "minimize"}},
-        {"early_stopping": "MedianPruner"},
-        {"trial_settings": {"stopping.epochs": 3}},
-        {"algorithm": {"name": "population", "population_size": 2}},
-        {"parameters": [SPACE[0] | {"name": "a b"}]},
-        {"objective": {"metric": "val loss", "direction": "minimize"}},
-    ],
-)
-def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
-        search_of(SPEC | changes, [])

@@ -6,14 +6,13 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.data.statistics.stage import Measurement
 from gatehouse.data.validation import report
 from gatehouse.data.validation.anomalies import Anomaly, Findings
-from gatehouse.data.validation.report import page, shape_of
+from gatehouse.data.validation.report import page
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate
 
@@ -123,25 +122,6 @@ def test_anomalies_that_fail_come_first_and_then_by_table_and_column() -> None:
     assert rows == [("a0", "fail", "4"), ("a1", "fail", "3"), ("a2", "fail", "2"), ("a3", "warn", "1")]
 
 
-def test_an_anomaly_and_its_columns_lead_to_each_other() -> None:
-    columns = {"a": numeric(), "b": numeric(), "c, d": numeric()}
-    html = drawn(columns, [anomaly(0, "a, b"), anomaly(1, "c, d"), anomaly(2, "gone")])
-    first, second, gone = re.findall(r'id="a\d".*?</tbody>', html, re.DOTALL)
-    assert re.findall(r'href="#(c\d)"', first) == ["c0", "c1"]
-    assert re.findall(r'href="#(c\d)"', second) == ["c2"] and "href" not in gone
-    assert [re.findall(r'href="#(a\d)"', section(html, at)) for at in range(3)] == [["a0"], ["a0"], ["a1"]]
-
-
-def test_examples_are_shown_as_they_stand_in_the_data() -> None:
-    example = {"row": 1234567, "a": 1048.36058, "b": None, "c": True}
-    html = drawn({"a": numeric()}, [anomaly(0, "a", rows=40, examples=(example,))])
-    more = re.search(r'<tr class="more">.*?</tbody>', html, re.DOTALL)
-    assert more
-    text = Text(more[0]).text
-    assert "1 of 40 rows" in text
-    assert all(value in text for value in ("1234567", "1048.36058", "–", "True"))
-
-
 def test_nothing_of_the_data_is_markup_and_everything_is_there() -> None:
     columns = {NASTY: textual() | {"values": [[NASTY, 7], ["x" * 5000, 6]], "min": NASTY}, "b": numeric()}
     anomalies = [anomaly(0, NASTY, expected=NASTY, observed=NASTY, examples=({"row": 1, NASTY: "y" * 5000},))]
@@ -175,41 +155,6 @@ def test_a_card_sets_the_baseline_beside_each_statistic_and_over_the_bars() -> N
     assert "baseline" not in Text(alone).text
 
 
-def test_values_are_listed_with_the_share_that_the_baseline_had_of_them() -> None:
-    own = textual() | {"values": [["new", 60], ["old", 40]], "other": 0, "nulls": 0}
-    before = textual() | {"values": [["old", 150], ["gone", 50]], "other": 0, "nulls": 0}
-    again = own | {"values": [["old", 40], ["gone", 0]], "other": 60}
-    rows = re.findall(r"<tr><th.*?</tr>", section(drawn({"a": own}, [], {"a": before}, {"a": again}), 0))
-    listed = [re.sub("<[^>]*>", " ", row).split() for row in rows]
-    assert ["new", "60", "60.0", "%", "none"] in listed
-    assert ["old", "40", "40.0", "%", "75.0", "%"] in listed
-    assert ["gone", "0", "0", "%", "25.0", "%"] in listed
-
-
-def test_what_was_not_judged_is_listed_and_too_many_anomalies_are_counted() -> None:
-    many = [anomaly(at, "a", examples=({"row": 1, "a": "x" * 200},) * 5) for at in range(1500)]
-    rules = [f"flights.a: rule {at}, as there is no baseline" for at in range(9)]
-    html = drawn({"a": numeric()}, many, not_judged=rules)
-    text = Text(html).text
-    assert "1500" not in text and "1,500" in text
-    assert "1,300 more are in anomalies.json" in text
-    assert [text.count(rule) for rule in rules] == [1] * 9 and "and 4 more, below" in text
-    assert [Text(drawn({"a": numeric()}, [], not_judged=rules[:6])).text.count(rule) for rule in rules[:6]] == [1] * 6
-    assert len(html.encode()) < 1_000_000
-
-
-def test_a_snapshot_far_from_its_baseline_is_drawn_in_bars_of_its_own() -> None:
-    own, baseline = numeric(100), numeric()
-    far = numeric() | {"histogram": {**numeric()["histogram"], "counts": [0] * 30, "below": 0, "above": 90_000}}
-    shape = shape_of(own, far, baseline)
-    assert shape is not None
-    assert shape.own[0].low == pytest.approx(97)
-    assert shape.limits == (-3, pytest.approx(103))
-    near = shape_of(own, baseline, baseline)
-    assert near is not None
-    assert near.own == near.baseline
-
-
 def test_columns_stand_as_in_the_table_and_show_no_value_that_is_sensitive_now(
     judge: Validate, store: ArtifactStore
 ) -> None:
@@ -221,69 +166,3 @@ def test_columns_stand_as_in_the_table_and_show_no_value_that_is_sensitive_now(
     html = page(store, judge(tables, {"t": {"columns": columns}}, before.validation).validation)
     assert "top-secret" not in html
     assert re.findall(r"<h3><bdi>(\w)</bdi></h3>", html) == ["z", "a"]
-
-
-@pytest.mark.parametrize(
-    ("values", "pictures"),
-    [
-        (pa.array([-1.7e308, 0.0, 1.7e308]), 0),
-        (pa.array([0.0, 5e-324, 1e-323]), 0),
-        (pa.array([0, 2**60, 2**62], pa.timestamp("us", "UTC")), 0),
-        (pa.array([1, 2, 3], pa.timestamp("us", "UTC")), 1),
-    ],
-)
-def test_values_that_no_axis_holds_are_reported_without_a_picture(
-    judge: Validate, store: ArtifactStore, values: pa.Array, pictures: int
-) -> None:
-    kind = "timestamp" if pa.types.is_timestamp(values.type) else "double"
-    contract = {"t": {"columns": {"a": {"type": kind}}}}
-    first = judge({"t": pa.table({"a": values})}, contract)
-    again = judge({"t": pa.table({"a": values})}, contract, baseline=first.validation)
-    assert again.verdict == "pass"
-    assert page(store, again.validation).count("<figure>") == pictures
-
-
-@pytest.mark.parametrize(
-    ("rules", "note"), [({"psi": {"value": 0.2}}, ""), ({"max": {"value": 9}}, "shown beside: no rule")]
-)
-def test_a_baseline_that_no_rule_looks_at_is_told_so(
-    judge: Validate, store: ArtifactStore, rules: Any, note: str
-) -> None:
-    contract = {"t": {"columns": {"a": {"type": "int64"} | rules}}}
-    first = judge({"t": pa.table({"a": [1, 2]})}, contract)
-    text = Text(page(store, judge({"t": pa.table({"a": [1, 2]})}, contract, first.validation).validation)).text
-    assert (first.validation[:30] in text) and ("no rule of the contract looks at it" in text) is bool(note)
-
-
-def test_the_head_counts_what_failed_names_the_first_and_lists_warnings_and_what_was_not_judged() -> None:
-    failed = [anomaly(number, "a") for number in range(5)]
-    unjudged = ["flights.a: psi, as there is no baseline"]
-    html = drawn({"a": numeric()}, [*failed, anomaly(9, "a", "warn")], not_judged=unjudged)
-    head = Text(html.split("</header>")[0]).text
-    assert "The snapshot breaks its contract: 5 rules failed, 1 warned." in head
-    assert head.split("1 warning")[0].count("expected at least 0") == 3 and "and 2 more, below" in head
-    assert "flights.a: min: expected at least 0" in head.split("1 warning")[1]
-    assert unjudged[0] in head.split("1 not checked")[1] and "ask owner to correct it" in head
-    assert "with 1 warning." in drawn({"a": numeric()}, [anomaly(0, "a", "warn")])
-
-
-def test_a_closed_card_shows_infinities_and_a_small_chart() -> None:
-    columns = {
-        "infinite": numeric(),
-        "texts": textual(),
-        "unique": textual() | {"values": [["x", 1], ["y", 1]]},
-        "sensitive": {"type": "string", "nulls": 4, "distinct": 9, "sensitive": True},
-    }
-    html = drawn(columns, [])
-    summaries = [card.split("</summary>")[0] for card in html.split('<details class="card')[1:]]
-    assert ["NaN or ∞" in summary for summary in summaries] == [True, False, False, False]
-    assert ['<svg class="spark"' in summary for summary in summaries] == [True, True, False, False]
-    assert "Sensitive" in Text(section(html, 3)).text and "<svg" not in section(html, 3)
-
-
-@pytest.mark.parametrize("histogram", [None, {"edges": [1.0, 1.0], "counts": [3], "below": 0, "above": 0}])
-def test_bars_have_the_area_of_their_rows_and_a_single_value_has_none(histogram: dict[str, Any] | None) -> None:
-    shape = shape_of(numeric(), None, None)
-    assert shape is not None
-    assert sum((bar.high - bar.low) * bar.height for bar in shape.own) == pytest.approx(1 - shape.outside)
-    assert shape_of(numeric() | {"histogram": histogram}, None, None) is None

@@ -217,18 +217,6 @@ def test_nothing_that_has_not_passed_is_hidden(bench: Bench, tmp_path: Path) -> 
     }
 
 
-QUOTING = """
-import pytest
-rows = pytest.mark.parametrize("row", [f"91827{n}" for n in range(3)])
-@rows
-def test_skips(row): pytest.skip(f"row {row}")
-@rows
-def test_fails(row): assert row == "none"
-@pytest.mark.xfail(reason="row 918273")
-def test_expected(): assert False
-"""
-
-
 @pytest.mark.parametrize(("sensitive", "answer"), [((), "KeyError: 918273"), (("name",), "not shown, as columns are")])
 def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], answer: str
@@ -242,24 +230,6 @@ def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     with hiding(lambda: sensitive):
         (result,) = [entry["observed"] for entry in _served(request, bench.store, tmp_path, np.array([0.5]))][2:3]
     assert result.startswith(f"{expected} {answer}") and ("918273" in result) == (not sensitive)
-
-
-@pytest.mark.parametrize("sensitive", [[], ["name"]])
-def test_the_stage_quotes_no_row_from_the_tests_of_a_project_where_a_column_is_sensitive(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, sensitive: list[str]
-) -> None:
-    monkeypatch.setattr("gatehouse.evaluation.integration.stage._served", lambda *_: ())  # It is tried above.
-    source = bench.store.publish("datasets", "people", {}, details={"sensitive": sensitive})
-    files = {"test_rows.py": QUOTING}
-    tests = str(bench.store.publish("config", "shop-integration", files, derived_from={"people": source}))
-    request = IntegrateRequest(model=bench.models["good"], split=bench.split, tests=tests, spec=IntegrationSpec())
-    (reported,) = integrate(request, bench.store).reasons
-    assert reported.count("91827") == (0 if sensitive else 13)
-    hidden = "not shown, as columns are sensitive (name)"
-    assert not sensitive or reported == (
-        f"tests of the project: test_rows.py::test_expected: is expected to fail: {hidden}; "
-        f"test_rows.py::test_fails: {hidden}; test_rows.py::test_skips: was skipped: {hidden}"
-    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from tests.launchers.kubernetes.scenarios import (
     error_of,
     fail_again_and_again,
     launcher_on,
-    master_fails,
     once,
     run,
     succeed,
@@ -88,15 +87,6 @@ def test_each_cause_is_an_error_of_its_own(
     assert first in first_line and rest in below
 
 
-def test_a_failed_job_says_how_its_first_pod_ended_with_the_end_of_its_log(
-    store: ArtifactStore, job: TrainingJob, kind: str
-) -> None:
-    first, rest = error_of(ends.TrainingFailedError, master_fails, store, job, kind)
-    assert first == "Training failed: a pod ended with exit code 1, expected 0."
-    assert "JobFailed: it failed 1 times" in rest
-    assert rest.splitlines()[-20:] == [f"line {number}" for number in range(10, 30)]
-
-
 @pytest.mark.parametrize(("scenario", "repeats"), [(_program_fails, True), (_hangs, False)])
 def test_only_the_program_says_that_every_attempt_would_fail_so(
     store: ArtifactStore, job: TrainingJob, scenario: Scenario, repeats: bool
@@ -159,18 +149,6 @@ def test_the_failure_after_the_last_restart_ends_the_job_with_its_cause(store: A
     first, rest = error_of(ends.TrainingFailedError, run_out_of_memory, store, twice, "pytorchjob", **limit)
     assert "OOMKilled" in first and len(started) in (3, 4)
     assert f"worker-0 failed 3 times, with {BACKOFF}=2" in rest and rest.endswith("life 3")
-
-
-def test_pods_that_come_and_go_between_two_looks_count(store: ArtifactStore, job: TrainingJob) -> None:
-    def fail_three_times_at_once(cluster: Cluster, made: Object) -> None:
-        pod: Object | None = cluster.add_pod(made)
-        cluster.await_looks(2)
-        for _ in range(3):
-            assert pod is not None
-            pod = cluster.fail(made, pod, 137, "OOMKilled")
-
-    with kubernetes(fail_three_times_at_once) as cluster, pytest.raises(ends.TrainingFailedError, match="3 times"):
-        launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2}).run(job)
 
 
 def _suspended_again_and_again(cluster: Cluster, job: Object) -> None:
