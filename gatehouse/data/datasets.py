@@ -44,7 +44,9 @@ def read_dataset(path: str | Path, format: str = "", types: Types | None = None)
     if format and format not in _FORMATS:
         raise ConfigurationError(f"format: expected {', '.join(_FORMATS)}, or empty to look, found {format!r}.")
     if not path.exists():
-        raise DeclarationError(f"{path}: no such file or Dataset. Check the path, or that the task before has written it.")
+        raise DeclarationError(
+            f"{path}: no such file or Dataset. Check the path, or that the task before has written it."
+        )
     match "parquet" if path.is_dir() else format or _look(path):
         case "parquet":
             return _typed(_read_parquet(path), path, types)
