@@ -71,7 +71,7 @@ class CsvRows:
         Raises MisfitError naming the first row that does not fit, unless the declaration sets such rows aside.
         """
         delivered = dict.fromkeys(self.header, "text")
-        cells, all_even = self._cells(block)
+        cells, all_even = self._parsed(block)
         columns = {}
         for column, kind in self.spec.columns.items():
             columns[column] = read_texts(
@@ -117,37 +117,36 @@ class CsvRows:
         decimal = self.spec.decimal if kind is ColumnType.double else ""
         return reason_of(kind, self.time_zone, self.spec.times.get(column, ""), decimal, column in self.spec.percent)
 
-    def _cells(self, text: bytes) -> tuple[pa.Table, bool]:
-        """The cells of the declared columns as bytes, null for a missing value, and whether no row was left out.
+    def _parsed(self, text: bytes) -> tuple[pa.Table, bool]:
+        """The cells of the rows with as many as the header, and whether these are all rows."""
+        try:
+            return self._cells(text, _PARSED_AT_ONCE), True
+        except pa.ArrowInvalid:  # A row has another number of cells, or is longer than what is parsed at once.
+            rows = _rows_in(text, self.spec.delimiter)
+        even = [raw for _, raw, width in rows if width == len(self.header)]
+        try:
+            return self._cells(b"\n".join(even), max(_PARSED_AT_ONCE, 2 * len(text))), len(even) == len(rows)
+        except pa.ArrowInvalid as error:
+            words = NOT_SHOWN if self.spec.sensitive else error
+            raise SourceError(f"Table {self.name}: {self.file} cannot be read: {words}.") from None
 
-        Rows with another number of cells than the header are left out.
-        """
-        types, uneven = dict.fromkeys(self.spec.columns, pa.binary()), list[object]()
+    def _cells(self, text: bytes, at_once: int) -> pa.Table:
+        """The cells of the declared columns as bytes, null for a missing value."""
+        types = dict.fromkeys(self.spec.columns, pa.binary())
         if not text.strip(b"\r\n"):
-            return pa.table({column: pa.array([], kind) for column, kind in types.items()}), True
-
-        def skip(row: object) -> str:
-            uneven.append(row)
-            return "skip"
-
-        parsing = pa.csv.ParseOptions(
-            delimiter=self.spec.delimiter, newlines_in_values=b'"' in text, invalid_row_handler=skip
+            return pa.table({column: pa.array([], kind) for column, kind in types.items()})
+        return pa.csv.read_csv(
+            pa.BufferReader(text),
+            read_options=pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=at_once),
+            parse_options=pa.csv.ParseOptions(delimiter=self.spec.delimiter, newlines_in_values=b'"' in text),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                include_missing_columns=True,
+                null_values=list(self.nulls),
+                strings_can_be_null=True,
+            ),
         )
-        converting = pa.csv.ConvertOptions(
-            column_types=types,
-            include_columns=list(types),
-            include_missing_columns=True,
-            null_values=list(self.nulls),
-            strings_can_be_null=True,
-        )
-        for size in (_PARSED_AT_ONCE, 2 * len(text)):  # A row may be longer than what is parsed at once.
-            reading = pa.csv.ReadOptions(column_names=self.header, use_threads=False, block_size=size)
-            try:
-                cells = pa.csv.read_csv(pa.BufferReader(text), reading, parsing, converting)
-                return cells, not uneven
-            except pa.ArrowInvalid as error:
-                why = NOT_SHOWN if self.spec.sensitive else error
-        raise SourceError(f"Table {self.name}: {self.file} cannot be read: {why}.")
 
 
 def _rows_in(block: bytes, delimiter: str) -> list[tuple[int, bytes, int]]:
