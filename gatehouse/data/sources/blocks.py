@@ -4,63 +4,82 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-import numpy as np
-
 from gatehouse.errors import SourceError
 
-_QUOTE = ord('"')
+_QUOTED = rb'"[^"]*+(?:""[^"]*+)*+"'
+_CLOSED = re.compile(_QUOTED + rb"\r?")
+_OPEN = re.compile(_QUOTED[:-1] + rb'(?:"\r?)?')
+"""The beginning of a quoted value, which may go on in the next window."""
 
 
-def blocks(
-    windows: Iterable[bytes], *, quotes: bool, longest: int, name: str, delimiter: bytes = b","
-) -> Iterator[bytes]:
-    """Cut a text after the last row that ends in each window.
+def blocks(windows: Iterable[bytes], *, longest: int, name: str, delimiter: bytes = b"") -> Iterator[tuple[int, bytes]]:
+    """Cut a text after the last row that ends in each window; each block comes with the number of lines before it.
 
-    Raises SourceError if no row ends within `longest` bytes, as after a quote that is never closed.
+    With a delimiter the text is a CSV. Raises SourceError for a quote that opens a value and is not closed at its end,
+    which parsers accept in silence, and if no row ends within `longest` bytes.
     """
-    text, start = b"", 0
+    text, lines, quote = b"", 0, -1
     for window in windows:
         text += window
-        if end := last_row_end(text, delimiter) if quotes else text.rfind(b"\n") + 1:
-            yield text[:end]
-            text, start = text[end:], start + end
+        end, quote = _rows_end(text, delimiter)
+        if quote >= 0 and not _OPEN.fullmatch(text, quote):
+            raise _not_closed(name, lines + lines_in(text[:quote]))
+        if end:
+            yield lines, text[:end]
+            lines, text, quote = lines + lines_in(text[:end]), text[end:], quote - end
         if len(text) > longest:
             raise SourceError(
-                f"{name}: no row ends within {longest:,} bytes after byte {start:,}. A quote is open there and never "
+                f"{name}: no row ends within {longest:,} bytes after line {lines:,}. A quote is open there and never "
                 "closed, or a row is too long."
             )
+    if quote >= 0 and not _CLOSED.fullmatch(text, quote):
+        raise _not_closed(name, lines + lines_in(text[:quote]))
     if text:
-        yield text
+        yield lines, text
 
 
-def first_row_end(text: bytes, delimiter: bytes = b",") -> int:
-    """The index after the first line end outside quotes in a text that begins with a row; 0 if there is none."""
-    return next((token.end() for token in _token(delimiter).finditer(text) if token[0][0] != _QUOTE), 0)
-
-
-def last_row_end(text: bytes, delimiter: bytes = b",") -> int:
-    """The same of the last line end; a carriage return at the very end may be half of one."""
-    end = _line_end(text, len(text))
+def _rows_end(text: bytes, delimiter: bytes) -> tuple[int, int]:
+    """The index after the last whole row, and that of a quoted value after it which is not whole; -1 for none."""
+    if not delimiter:
+        return text.rfind(b"\n") + 1, -1
     if b'"' not in text:
-        return end
-    data = np.frombuffer(text, np.uint8)
-    marks = np.flatnonzero(data == _QUOTE)
-    opening = marks[::2]
-    if not (np.isin(data[opening - 1], list(delimiter + b'\r\n"')) | (opening == 0)).all():
-        # A quote stands in the middle of a value, so their parity tells nothing.
-        return max((token.end() for token in _token(delimiter).finditer(text) if token[0][0] != _QUOTE), default=0)
-    while end and (before := int(np.searchsorted(marks, end))) % 2:
-        end = _line_end(text, int(marks[before - 1]))
-    return end
+        # A carriage return at the very end may be half of a line end.
+        return max(text.rfind(b"\n"), text.rfind(b"\r", 0, len(text) - 1)) + 1, -1
+    cells, _, rows = _grammar(delimiter)
+    end = _end(rows, text)
+    last = _end(cells, text, end)
+    return end, last if text[last : last + 1] == b'"' else -1
 
 
-def _line_end(text: bytes, stop: int) -> int:
-    """The index after the last line end before `stop`."""
-    return max(text.rfind(b"\n", 0, stop), text.rfind(b"\r", 0, min(stop, len(text) - 1))) + 1
+def header_end(text: bytes, delimiter: bytes) -> int:
+    """Where the rows of a CSV begin: after empty lines and the header."""
+    start = len(text) - len(text.lstrip(b"\r\n"))
+    header = _grammar(delimiter)[1].match(text, start)
+    return header.end() if header else len(text)
+
+
+def lines_in(text: bytes) -> int:
+    """How many lines end in a text."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 @cache
-def _token(delimiter: bytes) -> re.Pattern[bytes]:
-    """A quoted value, or a line end outside quotes."""
-    after = rb"(?:\A|(?<=[" + re.escape(delimiter) + rb"\r\n]))"
-    return re.compile(after + rb'"(?:[^"]+|"")*+(?:"|\Z)|\r\n|\n|\r(?!\Z)')
+def _grammar(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes], re.Pattern[bytes]]:
+    """Whole cells, each with the delimiter after it; one whole row; and whole rows."""
+    mark = re.escape(delimiter)
+    cell = rb'(?:%s|[^"%s\r\n][^%s\r\n]*+|)' % (_QUOTED, mark, mark)
+    cells = rb"(?:%s%s)*+" % (cell, mark)
+    row = rb"%s%s(?:\r\n|\n|\r(?!\Z))" % (cells, cell)
+    return re.compile(cells), re.compile(row), re.compile(rb"(?:%s)*+" % row)
+
+
+def _end(pattern: re.Pattern[bytes], text: bytes, start: int = 0) -> int:
+    match = pattern.match(text, start)
+    return match.end() if match else start
+
+
+def _not_closed(name: str, lines: int) -> SourceError:
+    return SourceError(
+        f"{name}, line {lines + 1}: a quote opens a value and is not closed at its end. Expected quotes around a whole "
+        'value, and "" for a quote inside it (RFC 4180).'
+    )

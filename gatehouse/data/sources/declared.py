@@ -436,24 +436,31 @@ def declare(pieces: Iterable[pa.Table], spec: TableSpec, *, name: str, place: Ro
                 array = pa.concat_arrays(piece[column].chunks)
                 typed = read_as(array, kind, time_zone, spec.times.get(column, ""))
                 columns[column] = typed or Read(columns[column].values, array.is_null())
-        rows: dict[int, Reject] = {}
-        for column, read in columns.items():
+        misfits = first_misfits(columns)
+        for row, column in misfits.items():
+            value = shown_misfit(_python(piece[column][row]), spec.sensitive)
             reason = reason_of(spec.columns[column], time_zone, spec.times.get(column, ""))
-            misfits = [] if read.fits is None else [row for row, fits in enumerate(read.fits.to_pylist()) if not fits]
-            for row in misfits:
-                if row in rows:
-                    continue
-                value = shown_misfit(_python(piece[column][row]), spec.sensitive)
-                reject = Reject(place(piece, row, before + row), column, reason, value)
-                if spec.on_invalid == "fail":
-                    raise _misfit(reject, name, piece[column].type, spec, time_zone)
-                whole = {key: _python(piece[key][row]) for key in piece.column_names}
-                rows[row] = reject._replace(raw=misfit_row(whole, spec.sensitive))
+            reject = Reject(place(piece, row, before + row), column, reason, value)
+            if spec.on_invalid == "fail":
+                raise _misfit(reject, name, piece[column].type, spec, time_zone)
+            whole = {key: _python(piece[key][row]) for key in piece.column_names}
+            rejects.append(reject._replace(raw=misfit_row(whole, spec.sensitive)))
         table = pa.Table.from_arrays([read.values for read in columns.values()], schema=schema_of(spec.columns))
-        tables.append(table.filter(pa.array([row not in rows for row in range(len(table))])) if rows else table)
-        rejects += [reject for _, reject in sorted(rows.items())]
+        if misfits:
+            table = table.filter(pa.array([row not in misfits for row in range(len(table))]))
+        tables.append(table)
         before += piece.num_rows
     return Raw(pa.concat_tables(tables).combine_chunks(), rejected_table(rejects))
+
+
+def first_misfits(columns: Mapping[str, Read]) -> dict[int, str]:
+    """The rows with a value that does not fit, in order, each with the first column that has one."""
+    rows: dict[int, str] = {}
+    for column, read in columns.items():
+        odd = pc.indices_nonzero(pc.invert(read.fits)).to_pylist() if read.fits is not None else ()
+        for row in odd:
+            rows.setdefault(row, column)
+    return dict(sorted(rows.items()))
 
 
 def _misfit(reject: Reject, table: str, delivered: pa.DataType, spec: TableSpec, time_zone: str) -> MisfitError:

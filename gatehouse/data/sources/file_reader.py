@@ -5,9 +5,7 @@ snapshot, the file is not read again.
 """
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -17,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from gatehouse.data.sources.base import EarlierPart, Part, Raw
-from gatehouse.data.sources.blocks import blocks
-from gatehouse.data.sources.csv_rows import CsvRows, header_end, lines_in
+from gatehouse.data.sources.blocks import blocks, header_end, lines_in
+from gatehouse.data.sources.csv_rows import CsvRows
 from gatehouse.data.sources.declared import TIME, check_columns, declare, schema_of
 from gatehouse.data.sources.files import JSON_LINES, KINDS, TYPED, FilesBase, FileTable, FolderSource, SdistSource
-from gatehouse.data.sources.json_rows import JsonRows
+from gatehouse.data.sources.json_rows import read_json_lines
 from gatehouse.data.sources.raw_file import RawFile, archive_members, find_files
 from gatehouse.data.sources.row_runs import regrouped, row_batches, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
@@ -30,7 +28,6 @@ from gatehouse.store.store import ArtifactStore
 WINDOW = 8 * 2**20
 """Bytes of text that are parsed together; they make no difference to the result."""
 _LONGEST_ROW = 64 * 2**20
-_AHEAD = 2
 
 
 class FileReader:
@@ -102,70 +99,70 @@ class FileReader:
                 yield Part(f"{identity}#{number}", partial(self._reread, table, spec, file, number), position)
             return
         ahead: Part | None = None
-        for number, read in enumerate(self._reads(table, spec, file)):
+        for number, raw in enumerate(self._reads(table, spec, file)):
             if ahead is not None:
                 yield ahead
             position = {"file": file.name, "identity": identity, "part": number, "last": False}
-            ahead = Part(f"{identity}#{number}", read, position)
+            ahead = Part(f"{identity}#{number}", partial(_same, raw), position)
         self._require_unchanged(table, file)
         if ahead is not None:
             yield Part(ahead.fingerprint, ahead.read, {**ahead.position, "last": True})
 
     def _reread(self, table: str, spec: FileTable, file: RawFile, number: int) -> Raw:
-        for index, read in enumerate(self._reads(table, spec, file)):
-            if index == number:
-                self._require_unchanged(table, file)
-                return read()
+        for raw in itertools.islice(self._reads(table, spec, file), number, None):
+            self._require_unchanged(table, file)
+            return raw
         raise _changed(table, file)
 
     def _require_unchanged(self, table: str, file: RawFile) -> None:
         if file.identity(anew=True) != self._identity(file):
             raise _changed(table, file)
 
-    def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        typed = file.suffix in TYPED
-        tasks = self._casts(table, spec, file) if typed else self._parses(table, spec, file)
-        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="read") as pool:
-            for raw in regrouped(_in_order(pool, tasks), self._spec.rows_per_part):
-                yield partial(_same, raw)
+    def _reads(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
+        """The rows of a file in runs of `rows_per_part`."""
+        read = self._typed if file.suffix in TYPED else self._json if file.suffix in JSON_LINES else self._csv
+        return regrouped(read(table, spec, file), self._spec.rows_per_part)
 
-    def _casts(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        """What reads each batch of a typed file."""
+    def _typed(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
         before = 0
         for batch in row_batches(table, file):
-            yield partial(_read_batch, table, spec, file, batch, before, self._spec.time_zone)
+            delivered = {field.name: str(field.type) for field in batch.schema}
+            check_columns(table, list(delivered), spec)
+            first = before + 1
+
+            def place(_piece: pa.Table, _row: int, index: int, first: int = first) -> str:
+                return f"{file.name}, row {first + index}"
+
+            raw = declare((batch,), spec, name=table, place=place, time_zone=self._spec.time_zone)
+            yield replace(raw, columns=delivered)
             before += batch.num_rows
 
-    def _parses(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Callable[[], Raw]]:
-        """What reads each block of a text."""
-        is_csv, delimiter, lines = file.suffix not in JSON_LINES, spec.delimiter.encode(), 0
-        windows, name = file.windows(WINDOW, table), f"Table {table}: {file.name}"
-        texts = blocks(windows, quotes=is_csv, longest=_LONGEST_ROW, name=name, delimiter=delimiter)
-        rows: CsvRows | JsonRows = JsonRows(table, file.name, spec, self._spec.time_zone)
-        if is_csv:
-            first = next(texts, b"")
-            rows, end = CsvRows.open(table, file.name, spec, self._spec, first), header_end(first, delimiter)
-            lines, texts = lines_in(first[:end]), itertools.chain([first[end:]], texts)
-        for text in texts:
-            yield partial(rows.read, text, lines)
-            lines += lines_in(text)
+    def _csv(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
+        delimiter = spec.delimiter.encode()
+        texts = self._blocks(table, file, delimiter)
+        lines, text = next(texts, (0, b""))
+        rows, start = CsvRows.open(table, file.name, spec, self._spec, text), header_end(text, delimiter)
+        yield rows.read(text[start:], lines_in(text[:start]))
+        for lines, text in texts:
+            yield rows.read(text, lines)
+
+    def _json(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
+        for lines, text in self._blocks(table, file):
+
+            def place(number: int, lines: int = lines) -> str:
+                return f"{file.name}, line {lines + number + 1}"
+
+            yield read_json_lines(text.split(b"\n"), spec, name=table, place=place, time_zone=self._spec.time_zone)
+
+    def _blocks(self, table: str, file: RawFile, delimiter: bytes = b"") -> Iterator[tuple[int, bytes]]:
+        name = f"Table {table}: {file.name}"
+        return blocks(file.windows(WINDOW, table), longest=_LONGEST_ROW, name=name, delimiter=delimiter)
 
 
 def _changed(table: str, file: RawFile) -> SourceError:
     return SourceError(
         f"Table {table}: {file.name} changed while it was read. Nothing was published; run again when it is written."
     )
-
-
-def _in_order(pool: ThreadPoolExecutor, tasks: Iterator[Callable[[], Raw]]) -> Iterator[Raw]:
-    """The results in order, with so few tasks under way that memory stays bounded."""
-    waiting: deque[Future[Raw]] = deque()
-    for task in tasks:
-        waiting.append(pool.submit(task))
-        if len(waiting) > _AHEAD:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
 
 
 def _same(raw: Raw) -> Raw:
@@ -179,14 +176,3 @@ def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:
     time = pa.repeat(pa.scalar(moment, TIME), raw.table.num_rows)
     table = raw.table.append_column(spec.event_time, time).select(schema.names)
     return replace(raw, table=table, columns=raw.columns and {**raw.columns, spec.event_time: str(TIME)})
-
-
-def _read_batch(table: str, spec: FileTable, file: RawFile, batch: pa.Table, before: int, time_zone: str) -> Raw:
-    delivered = {field.name: str(field.type) for field in batch.schema}
-    check_columns(table, list(delivered), spec)
-
-    def place(_piece: pa.Table, _row: int, index: int) -> str:
-        return f"{file.name}, row {before + index + 1}"
-
-    raw = declare((batch,), spec, name=table, place=place, time_zone=time_zone)
-    return replace(raw, columns=delivered)

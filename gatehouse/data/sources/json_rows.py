@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -34,96 +33,82 @@ class _DoesNotFit(Exception):
         self.reason, self.observed, self.column = reason, observed, column
 
 
-@dataclass(frozen=True)
-class JsonRows:
-    """Reads blocks of one file of JSON lines. A key that a row lacks is null."""
+def read_json_lines(
+    lines: Sequence[bytes],
+    spec: TableSpec,
+    *,
+    name: str,
+    place: Callable[[int], str],
+    time_zone: str = "",
+    values_of_lines: Sequence[Mapping[str, Any]] = (),
+) -> Raw:
+    """The rows of some lines, each with further values if `values_of_lines` has them; blank lines are left out.
 
-    name: str
-    file: str
-    spec: TableSpec
-    time_zone: str = ""
+    A key that a row lacks is null. `place` names a line of the table `name` by its number. Raises MisfitError naming
+    the first line that does not fit, unless the declaration sets such rows aside, and DeclarationError if the keys are
+    not those declared.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    rejects: dict[int, Reject] = {}
+    delivered: dict[str, str] = {}
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            body = _body(line) | dict(values_of_lines[number] if values_of_lines else {})
+            for key, value in body.items():
+                if value is not None or key not in delivered:
+                    delivered[key] = _JSON_KINDS.get(type(value), "text")
+            rows[number] = _row(body, spec, time_zone)
+        except _DoesNotFit as misfit:
+            reject = Reject(place(number), misfit.column, misfit.reason, misfit.observed)
+            if spec.on_invalid == "fail":
+                raise MisfitError(
+                    f"Table {name}: {reject}. Correct the row, or declare on_invalid: reject to set such rows aside."
+                ) from None
+            shown = HIDDEN if spec.sensitive else line.decode("utf-8", "backslashreplace")
+            rejects[number] = reject._replace(raw=shown)
+    kinds = {
+        column: pa.string() if kind is ColumnType.timestamp else TYPES[kind] for column, kind in spec.columns.items()
+    }
+    numbers, places = list(rows), dict[str, int]()
 
-    def read(self, block: bytes, lines_before: int) -> Raw:
-        """The rows of a block, after so many lines of the file; errors as `read_lines`."""
-        return self.read_lines(block.split(b"\n"), lambda number: f"{self.file}, line {lines_before + number + 1}")
+    def placed(_piece: pa.Table, _row: int, index: int) -> str:
+        where = place(numbers[index])
+        places[where] = numbers[index]
+        return where
 
-    def read_lines(
-        self,
-        lines: Sequence[bytes],
-        place: Callable[[int], str],
-        values_of_lines: Sequence[Mapping[str, Any]] = (),
-    ) -> Raw:
-        """The rows of some lines, each with further values if `values_of_lines` has them; blank lines are left out.
+    piece = pa.Table.from_pylist(list(rows.values()), pa.schema(kinds))
+    raw = declare((piece,), spec, name=name, place=placed, time_zone=time_zone)
+    for rejected in raw.rejected.to_pylist() if raw.rejected is not None else ():
+        rejects[places[rejected["place"]]] = Reject(**rejected)
+    # A declared key may be missing in one block; the guards see all blocks.
+    check_columns(name, {**spec.columns, **delivered}, spec)
+    return Raw(raw.table, rejected_table(reject for _, reject in sorted(rejects.items())), delivered)
 
-        `place` names a line by its number; a name ends with a blank and a number. Raises MisfitError naming the first
-        line that does not fit, unless the declaration sets such rows aside, and DeclarationError if the keys are not
-        those declared.
-        """
-        values: dict[str, list[Any]] = {column: [] for column in self.spec.columns}
-        delivered: dict[str, str] = {}
-        numbers: list[int] = []
-        rejects: list[Reject] = []
-        for number, line in enumerate(lines):
-            if not line.strip():
-                continue
-            try:
-                body = _body(line)
-                if values_of_lines:
-                    body |= values_of_lines[number]
-                delivered |= {key: "null" for key in body if key not in delivered}
-                delivered |= {
-                    key: _JSON_KINDS.get(type(value), "text") for key, value in body.items() if value is not None
-                }
-                row = self._row(body)
-            except _DoesNotFit as misfit:
-                reject = Reject(place(number), misfit.column, misfit.reason, misfit.observed)
-                if self.spec.on_invalid == "fail":
-                    raise MisfitError(
-                        f"Table {self.name}: {reject}. Correct the row, or declare on_invalid: reject to set such rows "
-                        "aside."
-                    ) from None
-                shown = HIDDEN if self.spec.sensitive else line.decode("utf-8", "backslashreplace")
-                rejects.append(reject._replace(raw=shown))
-                continue
-            numbers.append(number)
-            for column, value in row.items():
-                values[column].append(value)
-        kinds = {
-            column: pa.string() if kind is ColumnType.timestamp else TYPES[kind]
-            for column, kind in self.spec.columns.items()
-        }
-        pieces, places = (pa.table(values, pa.schema(kinds)),), (lambda _piece, _row, index: place(numbers[index]))
-        raw = declare(pieces, self.spec, name=self.name, place=places, time_zone=self.time_zone)
-        if raw.rejected is not None:
-            rejects += (Reject(**rejected) for rejected in raw.rejected.to_pylist())
-            rejects.sort(key=lambda reject: int(reject.place.rpartition(" ")[2]))
-        # A declared key may be missing in one block; the guards see all blocks.
-        check_columns(self.name, {**self.spec.columns, **delivered}, self.spec)
-        return Raw(raw.table, rejected_table(rejects), delivered)
 
-    def _row(self, body: dict[str, Any]) -> dict[str, Any]:
-        """The values of a row, times as texts; _DoesNotFit names the first that is not of the declared type."""
-        row: dict[str, Any] = {}
-        for column, kind in self.spec.columns.items():
-            value, form = body.get(column), self.spec.times.get(column, "")
-            if value is None:
-                row[column] = None
-                continue
-            try:
-                match kind:
-                    case ColumnType.int64:
-                        row[column] = whole(value)
-                    case ColumnType.double:
-                        row[column] = double(value)
-                    case ColumnType.bool:
-                        row[column] = boolean(value)
-                    case _:
-                        ticks = kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float)
-                        row[column] = str(value) if ticks else text(value)
-            except Unfit:
-                shown = shown_misfit(value, self.spec.sensitive)
-                raise _DoesNotFit(reason_of(kind, self.time_zone, form), shown, column) from None
-        return row
+def _row(body: Mapping[str, Any], spec: TableSpec, time_zone: str) -> dict[str, Any]:
+    """The values of a row, times as texts; _DoesNotFit names the first that is not of the declared type."""
+    row = dict.fromkeys(spec.columns)
+    for column, kind in spec.columns.items():
+        value, form = body.get(column), spec.times.get(column, "")
+        if value is None:
+            continue
+        try:
+            match kind:
+                case ColumnType.int64:
+                    row[column] = whole(value)
+                case ColumnType.double:
+                    row[column] = double(value)
+                case ColumnType.bool:
+                    row[column] = boolean(value)
+                case _:
+                    ticks = kind is ColumnType.timestamp and form in EPOCHS and type(value) in (int, float)
+                    row[column] = str(value) if ticks else text(value)
+        except Unfit:
+            shown = shown_misfit(value, spec.sensitive)
+            raise _DoesNotFit(reason_of(kind, time_zone, form), shown, column) from None
+    return row
 
 
 def _body(line: bytes) -> dict[str, Any]:

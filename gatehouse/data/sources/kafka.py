@@ -245,10 +245,9 @@ class KafkaReader(Opened):
             consumer.unassign()
 
     def _rows(self, table: str, records: "list[Message]") -> Raw:
-        from gatehouse.data.sources.json_rows import JsonRows
+        from gatehouse.data.sources.json_rows import read_json_lines
 
         spec = self._spec.tables[table]
-        rows = JsonRows(table, spec.topic, spec, self._spec.time_zone)
         readers = {name: read for name, read in _READERS.items() if name in spec.columns}
 
         def place(number: int) -> str:
@@ -256,8 +255,9 @@ class KafkaReader(Opened):
             return f"{spec.topic}, partition {record.partition()}, offset {record.offset()}"
 
         lines = [record.value() or b"null" for record in records]  # A tombstone has no value.
-        return rows.read_lines(
-            lines, place, [{name: read(record) for name, read in readers.items()} for record in records]
+        more = [{name: read(record) for name, read in readers.items()} for record in records]
+        return read_json_lines(
+            lines, spec, name=table, place=place, time_zone=self._spec.time_zone, values_of_lines=more
         )
 
     def _consumer(self) -> "Consumer":

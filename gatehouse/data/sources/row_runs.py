@@ -39,28 +39,26 @@ def runs_in_pieces(tables: Iterable[pa.Table], rows: int) -> Iterator[list[pa.Ta
 
 def regrouped(raws: Iterable[Raw], rows: int) -> Iterator[Raw]:
     """The rows in runs of exactly `rows`, the last one shorter; rejected rows go where their piece begins."""
-    tables: list[pa.Table] = []
     rejected: list[pa.Table] = []
     columns: dict[str, str] = {}
-    count = 0
+    nothing: list[pa.Table] = []
 
-    def run() -> Raw:
+    def tables() -> Iterator[pa.Table]:
+        for raw in raws:
+            known = (raw.columns or {}).items()
+            columns.update({name: kind for name, kind in known if kind != "null" or name not in columns})
+            rejected.extend([raw.rejected] if raw.rejected is not None else [])
+            nothing[:] = [raw.table.slice(0, 0)]
+            yield raw.table
+
+    def run(pieces: list[pa.Table]) -> Raw:
         aside = pa.concat_tables(rejected) if rejected else None
-        return Raw(pa.concat_tables(tables).combine_chunks(), aside, dict(columns))
+        rejected.clear()
+        return Raw(pa.concat_tables(pieces).combine_chunks(), aside, dict(columns))
 
-    for raw in raws:
-        table = raw.table
-        columns |= {name: kind for name, kind in (raw.columns or {}).items() if kind != "null" or name not in columns}
-        rejected += [raw.rejected] if raw.rejected is not None else []
-        while count + table.num_rows >= rows:
-            needed = rows - count
-            tables.append(table.slice(0, needed))
-            yield run()
-            tables, rejected, count, table = [], [], 0, table.slice(needed)
-        tables.append(table)
-        count += table.num_rows
-    if count or rejected:
-        yield run()
+    yield from map(run, runs_in_pieces(tables(), rows))
+    if rejected:
+        yield run(nothing)
 
 
 def row_batches(name: str, file: RawFile) -> Iterator[pa.Table]:

@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gatehouse.data.sources.base import Raw
 from gatehouse.data.sources.files import FileTable
-from gatehouse.data.sources.json_rows import JsonRows
+from gatehouse.data.sources.json_rows import read_json_lines
 from gatehouse.errors import DeliveryError, SourceError
 from tests.data.snapshot.conftest import Events
 
 REJECT = {"on_invalid": "reject", "reject_limit": 1.0}
 
 
-def _rows(text: str, kind: str, **more: Any) -> JsonRows:
+def _rows(text: str, kind: str, **more: Any) -> Raw:
     spec = FileTable.model_validate({"member": "t.jsonl", "columns": {"v": kind, "w": "string"}} | more)
-    return JsonRows("t", "t.jsonl", spec)
+    lines = text.encode().split(b"\n")
+    return read_json_lines(lines, spec, name="t", place=lambda number: f"t.jsonl, line {number + 1}")
 
 
-def _read(values: list[str], kind: str = "int64", **more: Any) -> Any:
-    text = "".join(f'{{"v": {value}, "w": "x"}}\n' for value in values)
-    return _rows(text, kind, **more).read(text.encode(), 0)
+def _read(values: list[str], kind: str = "int64", **more: Any) -> Raw:
+    return _rows("".join(f'{{"v": {value}, "w": "x"}}\n' for value in values), kind, **more)
 
 
 def test_a_whole_number_that_a_double_would_round_is_refused_whatever_stands_beside_it() -> None:
@@ -46,16 +47,16 @@ ODD = ['"x"', "1.5", "true", "[1]", "{", "9223372036854775808", "1e19"]
 @pytest.mark.parametrize("odd", ODD)
 def test_a_row_that_does_not_fit_is_named_or_set_aside_alone(odd: str) -> None:
     text = f'{{"v": 1, "w": "a"}}\n\n{{"v": {odd}}}\n{{"v": 3, "w": "c"}}\n'
-    with pytest.raises(SourceError, match=r"Table t: t\.jsonl, line 13,"):
-        _rows(text, "int64").read(text.encode(), 10)
-    raw = _rows(text, "int64", **REJECT).read(text.encode(), 10)
+    with pytest.raises(SourceError, match=r"Table t: t\.jsonl, line 3,"):
+        _rows(text, "int64")
+    raw = _rows(text, "int64", **REJECT)
     assert raw.table.to_pylist() == [{"v": 1, "w": "a"}, {"v": 3, "w": "c"}]
-    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == ["t.jsonl, line 13"]
+    assert raw.rejected is not None and raw.rejected["place"].to_pylist() == ["t.jsonl, line 3"]
 
 
 @pytest.mark.parametrize("line", ['{"v": "secret", "w": "secret"}', '{"v": "secret"'])
 def test_sensitive_values_are_in_no_rejected_row(line: str) -> None:
-    raw = _rows(line, "int64", sensitive=["w"], **REJECT).read(line.encode(), 0)
+    raw = _rows(line, "int64", sensitive=["w"], **REJECT)
     assert raw.rejected is not None and "secret" not in str(raw.rejected.to_pylist())
 
 
