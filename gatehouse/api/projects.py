@@ -262,17 +262,27 @@ def _looked(
     return Look(
         file=Path(declaration["member"]).name,
         reading=", ".join(reading),
-        columns=_notes(columns, sniffed.event_time),
+        columns=_notes(columns, sniffed.event_time, _missing(store, validation, table)),
         rows=taken.rows[table],
         rejected=taken.rejected_rows.get(table, 0),
         snapshot=taken.snapshot,
         pages=[rendered(store, find(store, artifact)) for artifact in (validation, *taken.rejected.values())],
-        warnings=_warnings(taken, sniffed, table),
+        warnings=_warnings(store, taken, sniffed, table),
         contract=contract,
     )
 
 
-def _notes(columns: Iterable["SniffedColumn"], event_time: str) -> list[dict[str, str | int]]:
+def _missing(store: ArtifactStore, validation: str, table: str) -> dict[str, int]:
+    """How many values each column of a validated table lacks."""
+    from gatehouse.data.statistics.stage import measurement, statistics_of
+
+    columns = measurement(store, statistics_of(store, validation)).statistics[table]
+    return {name: column["nulls"] for name, column in columns.items()}
+
+
+def _notes(
+    columns: Iterable["SniffedColumn"], event_time: str, missing: Mapping[str, int]
+) -> list[dict[str, str | int]]:
     """Hints for a person about each column."""
     from gatehouse.data.validation.inference import looks_personal
 
@@ -301,11 +311,13 @@ def _notes(columns: Iterable["SniffedColumn"], event_time: str) -> list[dict[str
         note = f"left out: {column.left_out}" if column.left_out else "; ".join(note for note in notes if note)
         name = column.name if column.name == column.name.strip() else repr(column.name)
         kind = "" if column.left_out else str(column.kind)
-        rows.append({"column": name or "(no name)", "type": kind, "missing": column.missing or "", "note": note})
+        rows.append(
+            {"column": name or "(no name)", "type": kind, "missing": missing.get(column.name) or "", "note": note}
+        )
     return rows
 
 
-def _warnings(taken: "SnapshotResult", sniffed: "Sniffed", table: str) -> list[str]:
+def _warnings(store: ArtifactStore, taken: "SnapshotResult", sniffed: "Sniffed", table: str) -> list[str]:
     """The warnings of the snapshot, and how many rows are rejected or repeated, if that matters."""
     from gatehouse.data.snapshot.sniffing import USUAL_LIMIT
 
@@ -322,8 +334,11 @@ def _warnings(taken: "SnapshotResult", sniffed: "Sniffed", table: str) -> list[s
         )
     if sniffed.uneven:
         lines.append(f"{counted(sniffed.uneven, 'row')} with more or fewer cells than the header will be rejected.")
-    if sniffed.repeated:
-        lines.append(f"{counted(sniffed.repeated, 'row')} repeat an earlier row in all columns")
+    dataset = store.manifest(taken.snapshot).derived_from[table]
+    with connect() as connection:
+        read = connection.read_parquet([str(path) for path in store.paths(dataset)])
+        if repeated := taken.rows[table] - len(read.distinct()):
+            lines.append(f"{counted(repeated, 'row')} repeat an earlier row in all columns")
     return lines
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -77,7 +76,6 @@ class SniffedColumn:
     decimal: str = "."
     percent: bool = False
     naive: bool = False
-    missing: int = 0
     misfits: int = 0
     almost: str = ""
     why_text: str = ""
@@ -263,8 +261,8 @@ csv.field_size_limit(2**31 - 1)
 class Sniffed:
     """A file; the delimiter is empty for Parquet, and `event_time` for a file without times.
 
-    `uneven` rows have other than the header's number of cells and would be rejected, and `repeated` ones
-    are the same as an earlier row. `missing_as` are those of `nulls` that occur in a CSV.
+    `uneven` rows have other than the header's number of cells and would be rejected. `missing_as` are those of `nulls`
+    that occur in a CSV.
     """
 
     encoding: str
@@ -276,7 +274,6 @@ class Sniffed:
     uneven: int = 0
     event_time: str = ""
     missing_as: tuple[str, ...] = ()
-    repeated: int = 0
 
     def ordered_by(self, time: str) -> "Sniffed":
         """The file with another column for its time, also of numbers since 1970; with none, its times are texts."""
@@ -332,21 +329,15 @@ def _sniff_parquet(path: Path) -> Sniffed:
         schema = pq.read_schema(path)
         _require_different(schema.names, path)
         with connect() as connection:
-            connection.execute("SET disabled_optimizers = 'statistics_propagation'")  # Parquet's know no NaN.
             connection.read_parquet(str(path)).create_view("cells")
-            rows, distinct = connection.execute(
-                "SELECT (SELECT count(*) FROM cells), (SELECT count(*) FROM (SELECT DISTINCT * FROM cells))"
-            ).fetchall()[0]
             columns = []
             for field in schema:
                 column = typed_column(field.name, field.type)
-                cell = quoted(field.name)
-                span = f"min({cell}), max({cell})" if pa.types.is_integer(field.type) else "NULL, NULL"
-                value = f"nullif({cell}, 'NaN')" if pa.types.is_floating(field.type) else cell
-                query = f"SELECT count(*) - count({value}), {span} FROM cells"
-                missing, low, high = connection.execute(query).fetchall()[0]
-                column = column if low is None else with_epoch(column, low, high)
-                columns.append(replace(column, missing=missing))
+                if pa.types.is_integer(field.type):
+                    cell = quoted(field.name)
+                    low, high = connection.execute(f"SELECT min({cell}), max({cell}) FROM cells").fetchall()[0]
+                    column = column if low is None else with_epoch(column, low, high)
+                columns.append(column)
     except (pa.ArrowInvalid, OSError) as error:
         raise DeclarationError(f"{path}: is not intact Parquet: {error}. Fetch it again.") from error
     except duckdb.OutOfMemoryException as error:
@@ -355,7 +346,7 @@ def _sniff_parquet(path: Path) -> Sniffed:
         raise DeclarationError(
             f"{path.name}: expected values that DuckDB can read, found one that it cannot. Correct it at the source."
         ) from None
-    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), rows, repeated=rows - distinct)
+    return Sniffed("utf-8", "", ".", _DEFAULT_NULLS, tuple(columns), pq.read_metadata(path).num_rows)
 
 
 def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
@@ -373,7 +364,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             f"{path}: expected text in UTF-8, UTF-16, cp1252 or latin-1, found bytes that are none."
         ) from None
     texts = [TextColumn(name) for name in header]
-    rows, uneven, marks, hashes = 0, 0, pa.array({*NULLS, *nulls}), []
+    rows, uneven, marks = 0, 0, pa.array({*NULLS, *nulls})
     table = FileTable(
         member=path.name,
         delimiter=delimiter,
@@ -383,9 +374,7 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
         guards=Guards(new_column="accept"),
     )
     source = FolderSource(name="sniffed", path=str(path.parent), nulls=("",), tables={path.name: table})
-    names = [f"column{place}" for place in range(len(header))]
-    named = [name for name, column in zip(names, header, strict=True) if column] or names
-    with connect() as connection, tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         reader = FileReader(source, "", ArtifactStore.open(scratch), Path(scratch))
         for part in reader.parts(path.name, ()):
             raw = part.read()
@@ -393,8 +382,6 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
             uneven += raw.rejected.num_rows if raw.rejected is not None else 0
             for column, cells in zip(texts, raw.table.columns, strict=True):
                 column.look(cells.combine_chunks(), marks)
-            cells = connection.from_arrow(raw.table.rename_columns(names))
-            hashes.append(cells.project(f"hash({', '.join(named)}) AS hash").fetchnumpy()["hash"])
     if not rows:
         raise NoRowsError(f"{path.name}: expected rows below the header, found none.")
     pairs = [(column, column.sniffed()) for column in texts]
@@ -404,12 +391,9 @@ def _sniff_csv(path: Path, nulls: Sequence[str]) -> Sniffed:
     pairs = [(text, text.with_decimal(column, decimal, delimiter, sure)) for text, column in pairs]
     marked = {mark for text, column in pairs if column.kind is not ColumnType.string for mark in text.nulls}
     all_nulls = (*_DEFAULT_NULLS, *sorted({*marked, *nulls} - set(_DEFAULT_NULLS)))
-    columns = [replace(column, missing=sum(text.nulls[null] for null in all_nulls)) for text, column in pairs]
+    columns = tuple(column for _, column in pairs)
     missing_as = tuple(null for null in all_nulls if any(text.nulls[null] for text in texts))
-    repeated = rows - len(np.unique(np.concatenate(hashes)))
-    return Sniffed(
-        encoding, delimiter, decimal, all_nulls, tuple(columns), rows, uneven, missing_as=missing_as, repeated=repeated
-    )
+    return Sniffed(encoding, delimiter, decimal, all_nulls, columns, rows, uneven, missing_as=missing_as)
 
 
 def _opened(path: Path) -> Any:
