@@ -225,7 +225,6 @@ class SqlReader(Opened):
         times = {column: form for column, form in spec.times.items() if column in key}
         keys = TableSpec(columns=key_columns, sensitive=spec.sensitive, times=times) if key else None
         order = KeyOrder(table, key, spec.sensitive)
-        last_keys: dict[int, list[int | str]] = {}
 
         def checked() -> Iterator["pa.Table"]:
             seen = 0
@@ -237,15 +236,11 @@ class SqlReader(Opened):
                         place = self._place(table, before + seen)
                         typed = declare([rows], keys, name=table, place=place, time_zone=self._spec.time_zone)
                         order.check(typed.table)
-                    for end in {*range(size - 1 - seen % size, rows.num_rows, size), rows.num_rows - 1}:
-                        last_keys[seen + end] = _plain(rows[column][end].as_py() for column in key)
                     seen += rows.num_rows
                     yield rows
 
-        passed = 0
         for pieces in runs_in_pieces(checked(), size):
-            passed += sum(piece.num_rows for piece in pieces)
-            yield pieces, last_keys.pop(passed - 1)
+            yield pieces, _plain(pieces[-1][column][-1].as_py() for column in key)
 
     def _place(self, table: str, before: int) -> "RowPlace":
         """Names a row that does not fit, in a piece after `before` rows, by the columns of the order.
