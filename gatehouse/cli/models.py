@@ -25,7 +25,7 @@ from gatehouse.project.place import address_of, find, no_store_at, open_store, p
 from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import exempt
-from gatehouse.registry.card import model_card
+from gatehouse.registry.card import explanation_page, model_card
 from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, model_names
 from gatehouse.registry.naming import named
 from gatehouse.registry.policy_trial import tried
@@ -266,17 +266,12 @@ def copy_model(
 def explain(
     model: VersionArgument,
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write the picture of the lineage to this file.")] = None,
     store: StoreOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Explain a version: which data, code, configuration, environment, seeds, parents, who and why; and its lineage."""
-    from gatehouse.registry.card import explanation_page, lineage_picture
-
     explained = explanation.explain(open_store(store), model)
     name = f"{explained.name}:{explained.version}"
-    if svg is not None:
-        written(svg, lineage_picture(explained.nodes, explained.edges, name, alone=True))
     page = html or cache_folder() / "pages" / "models" / f"{explained.name}-{explained.version}.html"
     if not as_json:
         written(page, explanation_page(explained))
