@@ -124,7 +124,7 @@ def test_the_lineage_leads_down_to_the_rows_of_the_sources(gate: Gate) -> None:
         (str(snapshot), None, 1),
     }
     assert [(edge.before, edge.after, edge.role) for edge in edges] == [(str(table), str(snapshot), "shops")]
-    picture = lineage_picture(nodes, edges, "<b>", alone=True)
+    picture = lineage_picture(nodes, edges, "<b>")
     assert "1,234 rows" in picture and "&lt;b&gt;" in picture and picture.count('rx="6"') == 2
 
 
