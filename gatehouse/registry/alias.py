@@ -58,7 +58,6 @@ class Resolver:
         place = sha256_bytes(str(address).encode())[:16]
         self.folder = folder or cache_folder() / "resolved" / place / model_name
         self._store: ArtifactStore | None = None
-        self._stamps: dict[str, dict[str, list[int]]] = {}
         self._refreshing = threading.Lock()
         self._copy = _read(self.folder / "ledger.json")
 
@@ -125,16 +124,13 @@ class Resolver:
     def _verified(self, model: str) -> Path:
         """The folder of a model. Files are hashed when they are fetched, and again if one was changed since."""
         folder = self.folder / model
-        if model in self._stamps and _unchanged(folder, self._stamps[model]):
-            return folder
         note = _read(folder / _VERIFIED)
         if note and _unchanged(folder, note["stamps"]):
-            self._stamps[model] = note["stamps"]
             return folder
         digests: dict[str, str] = note.get("digests", {})
-        files = {name: folder / name for name in digests}
-        if note and all(path.is_file() and sha256_of(path) == digests[name] for name, path in files.items()):
-            self._note(model, folder, digests)
+        files = {folder / name: digest for name, digest in digests.items()}
+        if note and all(path.is_file() and sha256_of(path) == digest for path, digest in files.items()):
+            _note(model, folder, digests)
             return folder
         try:
             return self._fetched(model, folder)
@@ -154,7 +150,7 @@ class Resolver:
         try:
             for entry in manifest.files:
                 store.copy(model, entry.path, half / entry.path)
-            self._note(model, half, {entry.path: entry.sha256 for entry in manifest.files})
+            _note(model, half, {entry.path: entry.sha256 for entry in manifest.files})
             if folder.exists():
                 folder.rename(folder.with_name(f".{uuid.uuid4().hex}-old"))
             half.rename(folder)
@@ -165,13 +161,13 @@ class Resolver:
             shutil.rmtree(half, ignore_errors=True)
             for old in folder.parent.glob(".*-old"):
                 shutil.rmtree(old, ignore_errors=True)
-        self._stamps.pop(model, None)
         return self._verified(model) if (folder / _VERIFIED).is_file() else folder
 
-    def _note(self, model: str, folder: Path, digests: dict[str, str]) -> None:
-        stamps = {name: _stamp(folder / name) for name in digests}
-        write_json(folder / _VERIFIED, {"model": model, "digests": digests, "stamps": stamps})
-        self._stamps[model] = stamps
+
+def _note(model: str, folder: Path, digests: dict[str, str]) -> None:
+    """Note that the files of a model are verified as they are now."""
+    stamps = {name: _stamp(folder / name) for name in digests}
+    write_json(folder / _VERIFIED, {"model": model, "digests": digests, "stamps": stamps})
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gatehouse.registry.stage import RegisterResult
 from gatehouse.reports.advice import advised
 from gatehouse.reports.charts import framed_svg
 from gatehouse.reports.format import in_markdown, shortened
-from gatehouse.reports.page import COLOURS, render
+from gatehouse.reports.page import render
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -120,11 +120,6 @@ def _value(metric: str, value: float | None) -> str:
 _WIDTH, _HEIGHT, _GAP, _BETWEEN, _EDGE = 212, 46, 12, 40, 12
 _ACROSS = 4  # Boxes side by side that fit a page; more boxes of one step are placed below them.
 _LONGEST = 26
-_STYLE = (
-    "text { font: 12px system-ui, sans-serif; fill: var(--soft); } .label { fill: var(--ink); }"
-    " .page { fill: var(--page); } .grid { fill: none; stroke: var(--line); } .axis { stroke: var(--axis); }"
-    " .own { fill: var(--a); fill-opacity: 0.28; stroke: var(--a); }"
-)
 
 
 def explanation_page(explanation: Explanation) -> str:
@@ -139,11 +134,8 @@ def explanation_page(explanation: Explanation) -> str:
     )
 
 
-def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *, alone: bool = False) -> Markup:
-    """A lineage as SVG: sources at the top, one box per artifact, and below them the results of each step.
-
-    A picture that stands `alone`, outside of a page, has its own style.
-    """
+def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str) -> Markup:
+    """A lineage as SVG: sources at the top, one box per artifact, and below them the results of each step."""
     last = max(node.level for node in nodes)
     steps = [[node for node in nodes if node.level == level] for level in range(1 + last)]
     across = min(max(map(len, steps)), _ACROSS) * (_WIDTH + _GAP) - _GAP
@@ -164,10 +156,9 @@ def lineage_picture(nodes: Sequence[Node], edges: Sequence[Edge], title: str, *,
             top += _HEIGHT + _GAP
         top += _BETWEEN - _GAP
     width, height = across + 2 * _EDGE, max(y for _, y in places.values()) + _HEIGHT + _EDGE
-    background = f'<style>{COLOURS}{_STYLE}</style><rect class="page" width="{width}" height="{height:.0f}"/>'
     lines = [_line(places[edge.before], places[edge.after]) for edge in edges]
     boxes = [_box(node, places[node.identity], node is steps[-1][-1]) for node in nodes]
-    return framed_svg(width, height, f"Lineage of {title}", [background if alone else "", *lines, *boxes])
+    return framed_svg(width, height, f"Lineage of {title}", [*lines, *boxes])
 
 
 def _box(node: Node, place: tuple[float, float], end: bool) -> str:

@@ -26,8 +26,7 @@ from gatehouse.reports.format import column_format, is_number, moment, percent
 from gatehouse.store.reference import Reference
 
 TEMPLATES = Path(__file__).parent / "templates"
-COLOURS = (TEMPLATES / "colours.css").read_text(encoding="utf-8")
-STYLE = COLOURS + (TEMPLATES / "style.css").read_text(encoding="utf-8")
+STYLE = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in ("colours.css", "style.css"))
 
 
 # HTML has no control characters, and UTF-8 no lone surrogates.

@@ -197,15 +197,6 @@ class ServedModel:
             for field in schema
         ]
 
-    def infer(self, request: Inference) -> dict[str, Any]:
-        """Answer a request: the predictions are identical to those of a batch with its rows.
-
-        Raises ConfigurationError, FeatureError if inputs or outputs are not those of the model. Raises StoreError if
-        the online store cannot be reached.
-        """
-        self.require_outputs(request)
-        return self.answer(request, self.score(self.read(request.inputs)))
-
     def require_outputs(self, request: Inference) -> None:
         """Check that the model has the requested outputs. Raises ConfigurationError."""
         names = [schema.name for schema in self.outputs]
@@ -234,7 +225,8 @@ class ServedModel:
     ) -> pa.Table:
         """The features of the rows of a request, by default of all: sent with it, or read by its keys.
 
-        `others` are inputs that models beside this one read. Raises as `infer`.
+        `others` are inputs that models beside this one read. Raises ConfigurationError, FeatureError if the inputs are
+        not those of the model. Raises StoreError if the online store cannot be reached.
         """
         names = [tensor.name for tensor in tensors]
         if len(set(names)) < len(names):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _LARGEST, _PART = repr(2.0**86), f"{2**62}::HUGEINT"
 # A lambda over a list of one value binds the value to a name, where a macro would repeat its text. The parts of a sum
 # are carried before they become doubles, as one alone may have more digits than a double. A moment is the sum of the
-# products less that of the means. Means are cut to 24 bits, so that their product is exact, and what they lack is taken
-# off apart. A moment below the digits that are kept is that of equal values: 0.
+# squares less that of the mean. The mean is cut to 24 bits, so that its square is exact, and what it lacks is taken off
+# apart. A moment below the digits that are kept is that of equal values: 0.
 _MACROS = f"""
 within(x) AS CASE WHEN abs(x) < {_LARGEST} THEN x END
 odd(x) AS CASE WHEN abs(x) < {_LARGEST} THEN NULL WHEN isfinite(x) THEN error('expected doubles (for variances, also
@@ -38,46 +38,36 @@ number(a, b, c) AS list_transform(
     gatehouse_digits(s['a'] + gatehouse_carry(s['b']), s['b'] - gatehouse_carry(s['b']) * {_PART}, s['c']))[1]
 sum(a, b, c, odd) AS CASE WHEN isnan(odd) THEN 'NaN'::DOUBLE ELSE coalesce(odd, gatehouse_number(a, b, c)) END
 short(x) AS x::FLOAT::DOUBLE
-rest(x, y) AS gatehouse_short(x) * (y - gatehouse_short(y)) + (x - gatehouse_short(x)) * y
+rest(x) AS gatehouse_short(x) * (x - gatehouse_short(x)) + (x - gatehouse_short(x)) * x
 mean(n, a, b, c) AS gatehouse_short(gatehouse_number(a, b, c) / n)
 less(a, b, c, n, x) AS gatehouse_number(
     a - n::HUGEINT * gatehouse_high(x), b - n::HUGEINT * gatehouse_middle(x), c - n::HUGEINT * gatehouse_low(x))
-moment(n, xa, xb, xc, ya, yb, yc, a, b, c, odd) AS CASE WHEN odd IS NULL THEN list_transform(
-    [{{'x': gatehouse_mean(n, xa, xb, xc), 'y': gatehouse_mean(n, ya, yb, yc)}}], lambda m: list_transform(
-    [{{'x': gatehouse_less(xa, xb, xc, n, m['x']), 'y': gatehouse_less(ya, yb, yc, n, m['y']),
-       'xy': gatehouse_less(a, b, c, n, m['x'] * m['y'])}}], lambda r: list_transform(
-    [r['xy'] - m['x'] * r['y'] - m['y'] * r['x'] - r['x'] * r['y'] / n], lambda moment:
-    CASE WHEN abs(moment) < n * (abs(m['x'] * m['y']) * {2.0**-72!r} + {2.0**-96!r}) THEN 0::DOUBLE ELSE moment END
+moment(n, a, b, c, aa, bb, cc, odd) AS CASE WHEN odd IS NULL THEN list_transform(
+    [gatehouse_mean(n, a, b, c)], lambda m: list_transform(
+    [{{'x': gatehouse_less(a, b, c, n, m), 'xx': gatehouse_less(aa, bb, cc, n, m * m)}}], lambda r: list_transform(
+    [r['xx'] - m * r['x'] - m * r['x'] - r['x'] * r['x'] / n], lambda moment:
+    CASE WHEN abs(moment) < n * (abs(m * m) * {2.0**-72!r} + {2.0**-96!r}) THEN 0::DOUBLE ELSE moment END
     )[1])[1])[1] ELSE 'NaN'::DOUBLE END
 """
-_SUM, _MEAN, _MEAN_OF_Y = "gatehouse_sum({x})", "gatehouse_sum({x}) / {n}", "gatehouse_sum({y}) / {n}"
-_VARIANCE = "{xx} / nullif({n} - 1, 0)"
+_SUM, _VARIANCE = "gatehouse_sum({x})", "{xx} / nullif({n} - 1, 0)"
 _FORMS = {
     **dict.fromkeys(("sum", "fsum", "kahan_sum", "sumkahan"), _SUM),
-    **dict.fromkeys(("avg", "mean", "favg"), _MEAN),
+    **dict.fromkeys(("avg", "mean", "favg"), f"{_SUM} / {{n}}"),
     **dict.fromkeys(("var_samp", "variance"), _VARIANCE),
     **dict.fromkeys(("stddev", "stddev_samp"), f"sqrt({_VARIANCE})"),
     "var_pop": "{xx} / {n}",
     "stddev_pop": "sqrt({xx} / {n})",
     "sem": "sqrt({xx}) / {n}",
-    "covar_samp": "{xy} / nullif({n} - 1, 0)",
-    "covar_pop": "{xy} / {n}",
-    "corr": "list_transform([{xx} * {yy}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / sqrt(s) END)[1]",
-    "regr_sxx": "{xx}",
-    "regr_sxy": "{xy}",
-    "regr_syy": "{yy}",
-    "regr_avgx": _MEAN,
-    "regr_avgy": _MEAN_OF_Y,
-    "regr_slope": "list_transform([{xx}], lambda s: CASE WHEN s = 0 THEN 'NaN' ELSE {xy} / s END)[1]",
-    "regr_intercept": f"{_MEAN_OF_Y} - {{xy}} / nullif({{xx}}, 0) * {_MEAN}",
-    "regr_r2": "list_transform([{{'x': {xx}, 'y': {yy}, 'xy': {xy}}}], lambda s: CASE WHEN s['y'] = 0 AND s['x'] <> 0 "
-    "THEN 1 ELSE s['xy'] * s['xy'] / (s['y'] * nullif(s['x'], 0)) END)[1]",
 }
-"""Aggregates by the number of rows, sums of x and y, and moments."""
+"""Aggregates by the number of rows, the sum, and the sum of the squares of the distances to the mean."""
 _TYPED = ("sum", "avg", "mean")
 """Aggregates that add doubles only if their argument is a double; the others turn any number into a double."""
 _DOUBLES = ("DOUBLE", "FLOAT", "UHUGEINT")
-_ORDERED = ("product", "skewness", "kurtosis", "kurtosis_pop", "entropy")
+_PAIRED = (
+    *("corr", "covar_pop", "covar_samp", "regr_sxx", "regr_sxy", "regr_syy", "regr_avgx", "regr_avgy"),
+    *("regr_slope", "regr_intercept", "regr_r2"),
+)
+_ORDERED = ("product", "skewness", "kurtosis", "kurtosis_pop", "entropy", *_PAIRED)
 """Aggregates of doubles without a form."""
 _CHOOSING = (
     *("first", "last", "any_value", "arbitrary", "mode", "list", "array_agg", "string_agg", "group_concat", "listagg"),
@@ -296,27 +286,18 @@ class _Rewriting:
             orders = [*(node["arg_orders"] if window else node["order_bys"]["orders"])]
             orders += ({"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": x} for x in arguments)
             return node | {"arg_orders": orders, "order_bys": {"type": "ORDER_MODIFIER", "orders": orders}}
-        y, x = (f"CAST({self.text(each)} AS DOUBLE)" for each in (arguments[0], arguments[-1]))
-        if len(arguments) == 2:
-            y, x = f"CASE WHEN {x} IS NOT NULL THEN {y} END", f"CASE WHEN {y} IS NOT NULL THEN {x} END"
+        x = f"CAST({self.text(arguments[0])} AS DOUBLE)"
         over = self.text(_calling(node, "gatehouse_call", self.expression("1"))).removeprefix("gatehouse_call(1)")
 
         def parts(*values: str) -> str:
             sums = (" + ".join(f"gatehouse_{part}({value})" for value in values) for part in ("high", "middle", "low"))
             return ", ".join(f"sum({each}){over}" for each in sums)
 
-        n, within = f"count({x}){over}", {"x": f"gatehouse_within({x})", "y": f"gatehouse_within({y})"}
-        sums = {"n": n} | {
-            each: f"{parts(within[each])}, sum(gatehouse_odd({value})){over}" for each, value in (("x", x), ("y", y))
-        }
-        for a, b, squares in (("x", "x", f"{x} * {x}"), ("x", "y", f"{x} * {x} + {y} * {y}"), ("y", "y", f"{y} * {y}")):
-            products = f"gatehouse_short({within[a]}) * gatehouse_short({within[b]})"
-            products = parts(products, f"gatehouse_rest({within[a]}, {within[b]})")
-            sums[a + b] = (
-                f"gatehouse_moment({n}, {parts(within[a])}, {parts(within[b])}, {products}, "
-                f"sum(gatehouse_odd({squares})){over})"
-            )
-        return self.expression(_FORMS[name].format(**sums))
+        n, within = f"count({x}){over}", f"gatehouse_within({x})"
+        values = parts(within)
+        squares = parts(f"gatehouse_short({within}) * gatehouse_short({within})", f"gatehouse_rest({within})")
+        moment = f"gatehouse_moment({n}, {values}, {squares}, sum(gatehouse_odd({x} * {x})){over})"
+        return self.expression(_FORMS[name].format(n=n, x=f"{values}, sum(gatehouse_odd({x})){over}", xx=moment))
 
     def all_whole(self) -> bool:
         """Whether all sums and means are of whole numbers, at one look."""

@@ -3,13 +3,13 @@
 import functools
 import hashlib
 import inspect
-import math
 import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import optuna
+from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError, create_model
@@ -186,51 +186,29 @@ class CmaEsSampler(optuna.samplers.BaseSampler):
         if not search_space or len(trials) < self._startup:
             return {}
         dimensions, sign = len(search_space), 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
+        unit_cube = _SearchSpaceTransform(search_space, transform_0_1=True)
         optimizer = cmaes.CMA(
             mean=np.full(dimensions, 0.5),
             sigma=1 / 6,
-            bounds=np.array([[0.0, 1.0]] * dimensions),
+            bounds=unit_cube.bounds,
             n_max_resampling=10 * dimensions,
             seed=self._seed,
             population_size=self._size,
         )
-        scales = {name: _Scale(distribution) for name, distribution in search_space.items()}
         solutions = [
-            (np.array([scale.share(earlier.params[name]) for name, scale in scales.items()]), sign * earlier.values[0])
+            (unit_cube.transform({name: earlier.params[name] for name in search_space}), sign * earlier.values[0])
             for earlier in trials[self._startup :]
         ]
         size = optimizer.population_size
         for start in range(0, len(solutions) - size + 1, size):
             optimizer.tell(solutions[start : start + size])
-        point = zip(scales.items(), optimizer.ask(), strict=True)
-        return {name: scale.value(float(share)) for (name, scale), share in point}
+        return unit_cube.untransform(optimizer.ask())
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """A random value."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
-
-
-class _Scale:
-    """The range of a parameter as shares from 0 to 1, logarithmic if it is; each grid value has an equal share."""
-
-    def __init__(self, distribution: BaseDistribution) -> None:
-        assert isinstance(distribution, FloatDistribution | IntDistribution)
-        self._of, half = distribution, (distribution.step or 0) / 2
-        low, high = distribution.low - half, distribution.high + half
-        self._low, self._high = (math.log(low), math.log(high)) if distribution.log else (low, high)
-
-    def share(self, value: float) -> float:
-        return ((math.log(value) if self._of.log else value) - self._low) / (self._high - self._low)
-
-    def value(self, share: float) -> float | int:
-        value = self._low + share * (self._high - self._low)
-        value = math.exp(value) if self._of.log else value
-        if self._of.step:
-            value = self._of.low + round((value - self._of.low) / self._of.step) * self._of.step
-        value = min(max(value, self._of.low), self._of.high)
-        return int(value) if isinstance(self._of, IntDistribution) else value
 
 
 def step_of(done: int, total: int, steps: int) -> int:

@@ -110,7 +110,8 @@ def test_trees_answer_as_their_batch(loss: str) -> None:
     model = ServedModel("delays", "1", "", predictor, ("early", "late") if outputs > 1 else ())
     name = {"binary": "probability", "multiclass": "probabilities", "regression": "prediction"}[loss]
     for rows, expected in ((ROWS, batch), (ROWS.slice(7, 1), batch[7:8])):
-        answer = model.infer(inference.Inference.model_validate({"inputs": tensors(rows, KINDS)}))
+        request = inference.Inference.model_validate({"inputs": tensors(rows, KINDS)})
+        answer = model.answer(request, model.score(model.read(request.inputs)))
         (result,) = (output for output in answer["outputs"] if output["name"] == name)
         assert result["shape"] == list(expected.shape) and result["data"] == expected.reshape(-1).tolist()
         if outputs > 1:
