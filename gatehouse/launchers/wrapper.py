@@ -66,6 +66,7 @@ _LOOK_SECONDS = 0.1
 _LONGEST_LOOK = 1.0
 """Seconds that one look adds to the silence of a rank at most: if this process was paused, so were the ranks."""
 _END_SECONDS = 10.0  # time for checkpoint writers to finish and for processes to be ended, after torchrun has ended
+_ADDRESS_SECONDS = 60.0  # for the first rank of a round to tell its address; it may have left the round before
 _FAILED_SECONDS = 1.0  # time for ranks to end by themselves after one has written the failure file
 
 
@@ -261,12 +262,13 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
-    from torch.distributed.elastic.rendezvous.api import RendezvousError
+    from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousStoreInfo
     from torch.distributed.run import main as torchrun
 
     gc.freeze()
     gc.enable()
     start_workers, monitor_workers = LocalElasticAgent._start_workers, LocalElasticAgent._monitor_workers
+    build = RendezvousStoreInfo.build
 
     def fork(handler: Any, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
         return Forked(arguments[arguments.index("-m") + 1 :], environment, handler._stdout, handler._stderr)
@@ -284,9 +286,15 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
             note_attempt(directory, _how_it_ended(result.failures)[1])
         return result
 
+    def find(rank: int, store: Any, *arguments: Any, **named: Any) -> Any:
+        if rank:
+            await_address(store)
+        return build(rank, store, *arguments, **named)
+
     # They have what torchrun uses.
     LocalElasticAgent._start_workers = start  # type: ignore[method-assign]  # torchrun offers no other way in.
     LocalElasticAgent._monitor_workers = monitor  # type: ignore[method-assign]  # Likewise.
+    RendezvousStoreInfo.build = staticmethod(find)  # type: ignore[method-assign, assignment]  # Likewise.
     if forked:
         SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]  # It has what torchrun calls.
     try:
@@ -300,6 +308,21 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
         sys.exit(exit_code(code))
     if hasattr(module, "finish"):
         sys.exit(module.finish(directory))
+
+
+def await_address(store: Any) -> None:
+    """Return when the first rank of a round has told its address; raises RendezvousTimeoutError if it does not.
+
+    torch waits for it in one call, which holds the connection of the agent. If the first rank is slow, such a node can
+    send no sign of life: the others count it as lost, and go on without it, while it takes itself for one of them.
+    """
+    from torch.distributed.elastic.rendezvous.api import RendezvousTimeoutError
+
+    until = time.monotonic() + _ADDRESS_SECONDS
+    while not store.check(["MASTER_ADDR", "MASTER_PORT"]):
+        if time.monotonic() > until:
+            raise RendezvousTimeoutError(f"the first rank did not tell its address within {_ADDRESS_SECONDS:g} s.")
+        time.sleep(_LOOK_SECONDS)
 
 
 def _arguments(options: Options) -> list[str]:

@@ -19,6 +19,7 @@ from gatehouse.registry.ledger import (
     State,
     Verdict,
 )
+from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.registration import WrongEvaluationError, require_binding
 from gatehouse.reports.advice import advised
 from gatehouse.store.records import whoami
@@ -246,7 +247,8 @@ def _version(state: State, model_name: str, number: int) -> ModelVersion:
     version = state.version(number)
     if version is None:
         missing = f"version {number}" if number else "no number, and no version in staging"
-        raise PromotionError(f"{model_name}: expected a registered version, found {missing}. {_choices(state)}")
+        error = UnknownVersionError if number else PromotionError
+        raise error(f"{model_name}: expected a registered version, found {missing}. {_choices(state)}")
     return version
 
 

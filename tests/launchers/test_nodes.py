@@ -6,13 +6,16 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from torch.distributed import TCPStore
+from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.elastic.rendezvous.api import RendezvousTimeoutError
 
 from gatehouse.errors import StoreError
 from gatehouse.launchers.command import CheckpointCopies, Nodes
@@ -24,7 +27,7 @@ from gatehouse.launchers.launcher import (
     RESULT,
     noted_attempts,
 )
-from gatehouse.launchers.wrapper import COMMAND
+from gatehouse.launchers.wrapper import COMMAND, await_address
 from gatehouse.store.objects.local import LocalObjects
 from tests.ports import free_port
 
@@ -287,3 +290,22 @@ def test_a_list_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path, m
     monkeypatch.setattr(LocalObjects, "get_bytes", get_after_a_look)
     second.restore()
     assert _files(b) == {"epoch": "2", "fixed": "0"}
+
+
+def test_a_node_sends_signs_of_life_while_the_first_rank_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait of torch holds the connection of the agent: the others took such a node for lost."""
+    server = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    connection = TCPStore("localhost", server.port, is_master=False, timeout=timedelta(seconds=10))
+    waiting = threading.Thread(target=await_address, args=(PrefixStore("round", connection),))
+    waiting.start()
+    for number in range(10):
+        connection.set("alive", str(number))
+        time.sleep(0.05)
+    assert waiting.is_alive() and server.get("alive") == b"9"
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        server.set(f"round/{name}", "there")
+    waiting.join(timeout=60)
+    assert not waiting.is_alive()
+    monkeypatch.setattr("gatehouse.launchers.wrapper._ADDRESS_SECONDS", 0.1)
+    with pytest.raises(RendezvousTimeoutError):
+        await_address(PrefixStore("another round", connection))

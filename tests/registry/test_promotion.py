@@ -6,11 +6,20 @@ import pytest
 
 from gatehouse.registry import promotion
 from gatehouse.registry.ledger import SHARE, Ledger, StaleVerdictError, Verdict
+from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.promotion import PromotionError, archive, promote, rollback
 from gatehouse.registry.stage import PromoteRequest
 from gatehouse.registry.stage import promote as promote_stage
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import MANUAL, NAME, Gate
+
+
+def test_an_unknown_version_is_a_mistake_of_the_request_as_an_unknown_model_is(three: Gate) -> None:
+    """Exit code 4 in both, whatever else is in the store."""
+    for model, version in ((NAME, 9), ("unknown", 1)):
+        for action in (promote, rollback, archive):
+            with pytest.raises(UnknownVersionError):
+                action(three.store, model, version, "a reason")
 
 
 def test_rollback_returns_to_the_champion_before_and_a_repeat_changes_nothing(three: Gate) -> None:
@@ -61,7 +70,7 @@ Action = Callable[[ArtifactStore], object]
         (lambda store: promote(store, NAME, 1), StaleVerdictError, f"{NAME}:1 was judged against no champion"),
         (lambda store: promote(store, NAME, 1, "", override=True), PromotionError, "reason"),
         (lambda store: promote(store, NAME, 1, " \n", override=True), PromotionError, "reason"),
-        (lambda store: promote(store, NAME, 9), PromotionError, r"version 9\. .* can be promoted: 1\."),
+        (lambda store: promote(store, NAME, 9), UnknownVersionError, r"version 9\. .* can be promoted: 1\."),
         (lambda store: promote(store, NAME, 3, to="canary"), PromotionError, "another version for canary"),
         (lambda store: promote(store, NAME, 3, to="shadow"), PromotionError, "another version for shadow"),
         (lambda store: promote(store, NAME, 3, to="best"), PromotionError, "found 'best'"),
