@@ -1,10 +1,10 @@
 """The stages that run in pieces, on a table of any size in an S3 store: processor time a row, and memory.
 
 The table is that of `_sales.py`; it and the store are on the S3 server of the tests, which counts requests and bytes.
-Each stage runs in a process of its own with two workers, and begins with an empty cache. `--memory` is what each process
-may hold. Processor time is that of all processes of a stage, started ones included, and memory the largest of one of
-them. Fails where a process has more memory than that, or a stage takes over `GROWTH` times the processor time a row
-of the fewest rows. `--figures` keeps the figures for `simulation.py`.
+Each stage runs in a process of its own with two workers, and begins with an empty cache. `--memory` is what each
+process may hold. Processor time is that of all processes of a stage, and memory that of the largest of them. Fails
+where a process has more memory than that, or a stage takes over `GROWTH` times the processor time a row of the fewest
+rows. `--figures` keeps the figures for `simulation.py`.
 """
 
 import argparse
