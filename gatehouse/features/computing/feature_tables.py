@@ -21,8 +21,8 @@ from gatehouse.features.computing.spans import (
     Span,
     changed_hours,
     divided,
-    has_needed,
     merged,
+    needed_files,
     newest_event,
     shifted,
     spans_to_compute,
@@ -86,11 +86,12 @@ class Sources:
         window, files = longest_window(views), {}
         for table in tables_of(self.repository, [view.query for view in views]):
             source, dataset = self.repository.sources.get(table), self.datasets[table]
-            paths = tuple(entry.path for entry in self.store.manifest(dataset).files)
             if source:
-                needed = [file.path for file in self.hours[dataset] if has_needed(file, span, source, window)]
-                paths = tuple(needed) or paths[:1]
-            files[table] = RawFiles(dataset=dataset, paths=paths)
+                hours = self.hours[dataset]
+                paths = [file.path for file in needed_files(hours, span, source, window) or hours[:1]]
+            else:
+                paths = [entry.path for entry in self.store.manifest(dataset).files]
+            files[table] = RawFiles(dataset=dataset, paths=tuple(paths))
         return files
 
     def request(self, views: Sequence[View], span: Span) -> SpanRequest:
