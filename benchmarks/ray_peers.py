@@ -62,7 +62,7 @@ def main() -> int:
             same, rows, back = _compared(folder, work)
             agree &= work != "features" or same == rows == back
             taken = [f"{of['cpu']:.1f} s CPU, {of['wall']:.1f} s by the clock" for of in (ours, theirs)]
-            print(f"{work}: ours {taken[0]}; {peer} {taken[1]}, {theirs['cpu'] / ours['cpu']:.1f} times the CPU of ours")
+            print(f"{work}: ours {taken[0]}; {peer} {taken[1]}, {theirs['cpu'] / ours['cpu']:.1f} times ours")
             print(f"  {same:,} of {rows:,} rows are ours, {back:,} came back", flush=True)
     return 0 if agree else 1
 

@@ -9,7 +9,6 @@ rows. `--figures` keeps the figures for `simulation.py`.
 
 import argparse
 import json
-import math
 import os
 import resource
 import shutil
@@ -20,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -36,7 +36,7 @@ from gatehouse.features.point_in_time.stage import RetrieveRequest, retrieve_tra
 from gatehouse.pieces.engine import Engine
 from gatehouse.runtime.process import descendants
 from gatehouse.runtime.variables import ENGINE, RUN_ID
-from gatehouse.store.objects.remote import FOLDER, LIMIT
+from gatehouse.store.objects.remote import FOLDER, LIMIT, RemoteObjects
 from gatehouse.store.run import events
 from gatehouse.store.stage import Stage
 from gatehouse.store.store import ArtifactStore
@@ -165,8 +165,15 @@ def _measured(name: str, folder: Path) -> dict[str, Any]:
     stage, request = _STAGES[name]
     store, kept = ArtifactStore.open(f"s3://{BUCKET}/store"), folder / "results.json"
     earlier: Results = json.loads(kept.read_text())
+    asked, ask = list[str](), RemoteObjects._request
+
+    def counted(self: RemoteObjects, of: Callable[[bool], Any], what: str) -> Any:
+        asked.append(what)
+        return ask(self, of, what)
+
     began = time.perf_counter()
-    result = stage(request(earlier), store).model_dump(mode="json")
+    with patch.object(RemoteObjects, "_request", counted):
+        result = stage(request(earlier), store).model_dump(mode="json")
     elapsed = time.perf_counter() - began
     if result.get("verdict", "pass") != "pass":
         sys.exit(f"{name}: {result['reasons']}")
@@ -176,8 +183,10 @@ def _measured(name: str, folder: Path) -> dict[str, Any]:
     return {
         "elapsed": elapsed,
         "seconds": sum(usage.ru_utime + usage.ru_stime for usage in used),
+        "driver": used[0].ru_utime + used[0].ru_stime,
+        "driver_requests": len(asked),
         "pieces": sum(usage["pieces"] for usage in rounds),
-        "slowest": max((usage["slowest"] for usage in rounds), default=math.nan),
+        "slowest": max((usage["slowest"] for usage in rounds), default=0.0),
         "in_pieces": sum(usage["processor"] for usage in rounds),
     }
 
