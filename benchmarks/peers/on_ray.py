@@ -12,7 +12,7 @@ import psutil
 import pyarrow.parquet as pq
 import ray
 
-CPUS = 2
+CPUS, PARTITIONS = 2, 16
 
 
 def main() -> None:
@@ -20,6 +20,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     work, folder = sys.argv[1], Path(sys.argv[2])
     ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False, logging_level=40)
+    ray.data.DataContext.get_current().enable_progress_bars = False
     wall, cpu = time.perf_counter(), _processor()
     {"join": _join, "features": _features}[work](folder)
     print(json.dumps({"wall": time.perf_counter() - wall, "cpu": _processor() - cpu}))
@@ -41,7 +42,9 @@ def _features(folder: Path) -> None:
         return sales.assign(**computed).drop(columns="amount").reset_index()
 
     sales = ray.data.read_parquet(str(folder / "sales"))
-    sales.groupby("shop").map_groups(last, batch_format="pandas").write_parquet(str(folder / "by_hand"))
+    sales.groupby("shop", num_partitions=PARTITIONS).map_groups(last, batch_format="pandas").write_parquet(
+        str(folder / "by_hand")
+    )
 
 
 def _join(folder: Path) -> None:
