@@ -38,7 +38,7 @@ def test_what_does_not_fit_waits_on_disk_and_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_neither_full_memory_nor_a_wrong_query(tmp_path: Path) -> None:
-    query = "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY hash(i)) FROM range(3_000_000) AS t (i))"
+    query = "CREATE TABLE big AS SELECT range AS n, hash(range) AS h FROM range(5_000_000)"
     with connect(spill=tmp_path, most=32 << 20, threads=1) as database:
         database.execute("SET max_temp_directory_size = '1MB'")  # DuckDB itself sets it to the room on the disk.
         with pytest.raises(StoreError, match="TMPDIR"):
