@@ -112,10 +112,9 @@ def main() -> None:
             print("interrupted", file=sys.stderr)
             sys.exit(128 + signal.SIGINT)
         # A full disk, full memory or a path that cannot be used: an error with a message.
-        from gatehouse.store.atomic_file import disk_full
         from gatehouse.store.database import out_of_memory
 
-        expected: GatehouseError | None = disk_full(error) or out_of_memory(error, "The command")
+        expected: GatehouseError | None = out_of_memory(error, "The command")
         expected = expected or _missing(verb, error)
         if isinstance(error, OSError) and error.errno in _PATH_ERRORS and error.filename:
             expected = ConfigurationError(f"{error.filename}: {(error.strerror or '').lower()}.")

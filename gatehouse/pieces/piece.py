@@ -28,6 +28,7 @@ from gatehouse.store.canonical import canonical_json
 from gatehouse.store.code import code_digest
 from gatehouse.store.hidden_values import hidden_columns
 from gatehouse.store.identity import identity_of
+from gatehouse.store.objects.base import side_by_side
 from gatehouse.store.reference import references_in
 from gatehouse.store.run import TASK
 from gatehouse.store.stage import Req, Res, forced, request_and_result
@@ -91,7 +92,13 @@ def run_pieces(store: ArtifactStore, calls: Sequence[Call]) -> list[Any]:
     """
     engine, force, began = engine_of(os.environ.get(ENGINE, "")), forced(), time.monotonic()
     keys = [function.key(request, force) for function, request in calls]
-    results = [function.recall(request, store, key) for (function, request), key in zip(calls, keys, strict=True)]
+
+    def recall(number: int) -> Any:
+        function, request = calls[number]
+        return function.recall(request, store, keys[number])
+
+    # A piece that is remembered costs several requests, and a store that is far away takes its time for each.
+    results = side_by_side(store.objects, recall, range(len(calls)))
     waiting = [number for number, result in enumerate(results) if result is None]
     if len(waiting) == 1 and engine.kind == "local":
         function, request = calls[waiting[0]]

@@ -33,6 +33,13 @@ def sync(path: Path) -> None:
 
 def disk_full(error: Exception) -> StoreError | None:
     """The error of a full disk in words; None for any other error."""
+    # DuckDB has no number of the system for it, and calls it memory where its own limit, the room on the disk, is met.
+    text = str(error)
+    if "max_temp_directory_size" in text or (text.startswith("IO Error") and "No space left on device" in text):
+        return StoreError(
+            "The disk is full while DuckDB kept rows there that do not fit into memory. Free space, point TMPDIR and "
+            "the store to another disk, or give the task more memory."
+        )
     if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     place = f" while {error.filename} was written" if error.filename else ""

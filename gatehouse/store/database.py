@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gatehouse.errors import OutOfMemoryError
+from gatehouse.errors import OutOfMemoryError, StoreError
 from gatehouse.runtime import limits
+from gatehouse.store.atomic_file import disk_full
 
 if TYPE_CHECKING:
     import duckdb
@@ -18,8 +19,10 @@ SHARE = 0.5
 """DuckDB's share of the memory: its results are read into this process, which needs as much again."""
 
 
-def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | None:
-    """An error in words if DuckDB, Arrow or Python reports that memory was not enough; else None."""
+def out_of_memory(error: Exception, what: str = "The work") -> OutOfMemoryError | StoreError | None:
+    """An error in words if DuckDB, Arrow or Python reports that memory was not enough, or the disk in its place."""
+    if full := disk_full(error):
+        return full
     # Through a reader of Arrow, DuckDB's error comes as an OSError.
     of_duckdb = type(error).__name__ == "OutOfMemoryException" or str(error).startswith("Out of Memory Error")
     if not isinstance(error, MemoryError) and not of_duckdb:

@@ -21,7 +21,6 @@ from gatehouse.errors import (
 from gatehouse.runtime.process import in_pod
 from gatehouse.runtime.redaction import redacted
 from gatehouse.runtime.variables import ATTEMPTS
-from gatehouse.store.atomic_file import disk_full
 from gatehouse.store.database import out_of_memory
 from gatehouse.store.hidden_values import without_values
 from gatehouse.store.run import RUN_ID, Attempt
@@ -60,7 +59,7 @@ def presentable(error: Exception) -> Exception:
     """A full disk, full memory or a signal in words, an error that quotes hidden values without them; else the same."""
     if is_interruption(error):
         return StoppedError("A signal stopped the run while a query ran. Run again: what was finished is kept.")
-    return without_values(disk_full(error) or out_of_memory(error) or error)
+    return without_values(out_of_memory(error) or error)
 
 
 def record_failure(attempt: Attempt, event: str, error: Exception) -> str:

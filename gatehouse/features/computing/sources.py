@@ -13,7 +13,7 @@ from gatehouse.features.computing.spans import (
     Span,
     changed_hours,
     divided,
-    has_needed,
+    needed_files,
     newest_event,
     shifted,
 )
@@ -102,11 +102,12 @@ class Sources:
         files = {}
         for table in tables_of(self.repository, queries):
             source, dataset = self.repository.sources.get(table), self.datasets[table]
-            paths = tuple(entry.path for entry in self.store.manifest(dataset).files)
             if source and dataset in self.hours:
-                needed = [file.path for file in self.hours[dataset] if has_needed(file, span, source, window)]
-                paths = tuple(needed) or paths[:1]
-            files[table] = RawFiles(dataset=dataset, paths=paths)
+                hours = self.hours[dataset]
+                paths = [file.path for file in needed_files(hours, span, source, window) or hours[:1]]
+            else:
+                paths = [entry.path for entry in self.store.manifest(dataset).files]
+            files[table] = RawFiles(dataset=dataset, paths=tuple(paths))
         return files
 
     def divided(self, queries: list[str], span: Span = ALL_TIME, share: int = 1) -> list[Span]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import pairwise
 
 import duckdb
@@ -40,6 +41,14 @@ class FileHours:
     rows: Mapping[datetime | None, int]
     hashes: Mapping[datetime | None, int]
     newest: datetime | None
+
+    @cached_property
+    def between(self) -> tuple[datetime, datetime]:
+        """The first and the last hour that it may have rows of: all time where a row has no time."""
+        if None in self.rows or not self.rows:
+            return BEGINNING, END
+        hours = [hour for hour in self.rows if hour]
+        return min(hours), max(hours)
 
 
 def changed_hours(before: Sequence[FileHours], after: Sequence[FileHours]) -> list[datetime] | None:
@@ -78,10 +87,13 @@ def divided(span: Span, tables: Iterable[Iterable[FileHours]], rows: int) -> lis
     return [Span(start, end - _TICK) for start, end in pairwise(starts)] + [Span(starts[-1], span.end)]
 
 
-def has_needed(file: FileHours, span: Span, source: Source, window: timedelta | None) -> bool:
-    """Whether a file has rows that `rows_needed` asks for."""
+def needed_files(files: Iterable[FileHours], span: Span, source: Source, window: timedelta | None) -> list[FileHours]:
+    """The files with rows that `rows_needed` asks for."""
     start, end = reach(span, source, window)
-    return any(hour is None or start - _HOUR < hour <= end for hour in file.rows)
+    start -= _HOUR
+    # Every span looks at every file of a table, and few files are near it.
+    near = [file for file in files if start < file.between[1] and file.between[0] <= end]
+    return [file for file in near if any(hour is None or start < hour <= end for hour in file.rows)]
 
 
 def spans_to_compute(

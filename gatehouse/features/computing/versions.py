@@ -129,7 +129,7 @@ def next_table(
         connection.execute("CREATE OR REPLACE TEMP TABLE late AS FROM computed WHERE false")
     # Provisional rows of the spans become known at or after the start of the first week; those weeks are rewritten.
     known_from, first = quoted(KNOWN_FROM), week_of(max(earlier.settled, spans[0].start))
-    replaced = {name for name in earlier.files if name.startswith(KNOWN) and _week(name) >= first}
+    replaced = {name for name in earlier.files if name.startswith(KNOWN) and week_in(name) >= first}
     rows = (
         f"({_earlier(view, earlier, KNOWN, replaced)} "
         f"WHERE NOT (({_inside(spans)}) AND {known_from} >= {time_literal(earlier.settled)}) UNION ALL FROM fresh)"
@@ -161,7 +161,7 @@ def files_from(files: Mapping[str, FileEntry], start: datetime, until: datetime 
     No row is known before its event.
     """
     last = week_of(until) if until else "none"
-    return [entry for name, entry in files.items() if week_of(start) <= _week(name) <= last]
+    return [entry for name, entry in files.items() if week_of(start) <= week_in(name) <= last]
 
 
 def _compare(
@@ -228,7 +228,8 @@ def _columns(view: View) -> str:
     return ", ".join(map(quoted, view.columns))
 
 
-def _week(name: str) -> str:
+def week_in(name: str) -> str:
+    """The week in the name of a file, as `week_of` gives it; "none" in that of a table without rows."""
     return name.removeprefix(KNOWN).removeprefix(CORRECTED).removesuffix(_SUFFIX)
 
 

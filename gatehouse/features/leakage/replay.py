@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from gatehouse.features.computing.compute import go_back, keep_view, run_macros, stage_tables
+from gatehouse.features.computing.versions import week_in, week_of
 from gatehouse.features.database import empty_schemas, open_tables, set_time
 from gatehouse.features.definitions.declarations import EVENT_TIMESTAMP, KNOWN_FROM
 from gatehouse.features.definitions.repository import Repository, tables_of
@@ -90,19 +91,16 @@ class Replay:
         """
         planned = {cut: list(self.views) for cut in cut_times(decisions, 1)}
         span = pc.min_max(decisions).as_py()
-        moments: dict[str, pa.ChunkedArray] = {}
-        for name in self.views:
-            if not self.repository.views[name].spec.static:
-                files = [*tables[name].values()]
-                known_from = pc.cast(pq.ParquetDataset(files).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
-                inside = pc.and_(pc.greater_equal(known_from, span["min"]), pc.less_equal(known_from, span["max"]))
-                moments[name] = pa.chunked_array([pc.unique(known_from.filter(inside))])
+        moments = {
+            name: _Moments(tables[name], span["min"], span["max"])
+            for name in self.views
+            if not self.repository.views[name].spec.static
+        }
         shared: list[datetime] = []
-        for name, own in sorted(moments.items(), key=lambda item: (len(item[1]), item[0])):
+        for name, own in sorted(moments.items(), key=lambda item: (item[1].total, item[0])):
             # Where one moment serves several views, the raw tables are computed once.
-            met = pc.is_in(pa.array(shared, own.type), value_set=own.combine_chunks()).to_pylist()
-            chosen = [cut for cut, is_own in zip(shared, met, strict=True) if is_own][:count]
-            chosen += [cut for cut in cut_times(own, count) if cut not in chosen][: count - len(chosen)]
+            chosen = [cut for cut in shared if cut in own][:count]
+            chosen += [cut for cut in own.evenly(count) if cut not in chosen][: count - len(chosen)]
             shared += [cut for cut in chosen if cut not in shared]
             for cut in chosen:
                 if name not in planned.setdefault(cut, []):
@@ -206,8 +204,46 @@ class Replay:
 def cut_times(moments: pa.ChunkedArray, count: int) -> list[datetime]:
     """Choose moments evenly by rank, so that a busy time gets more of them; `moments` are in UTC, in any order."""
     ordered = pc.sort_indices(moments)
-    places = [int((number + 0.5) * len(moments) / count) for number in range(count)]
+    places = _places(len(moments), count)
     return sorted({moments[ordered[place].as_py()].as_py() for place in places}) if len(moments) else []
+
+
+def _places(total: int, count: int) -> list[int]:
+    return [int((number + 0.5) * total / count) for number in range(count)]
+
+
+class _Moments:
+    """The distinct times from `first` to `last` from which rows of a table count.
+
+    There may be as many as rows, so one week of them is in memory at a time.
+    """
+
+    def __init__(self, files: Files, first: datetime, last: datetime) -> None:
+        self._first, self._last = first, last
+        self._files: dict[str, list[Path]] = {}
+        for name in sorted(files, key=week_in):
+            self._files.setdefault(week_in(name), []).append(files[name])
+        self._counts = {week: len(self._times(week)) for week in self._files}
+        self.total = sum(self._counts.values())
+
+    def _times(self, week: str) -> pa.Array:
+        known_from = pc.cast(pq.ParquetDataset(self._files[week]).read([KNOWN_FROM])[KNOWN_FROM], _TIME)
+        inside = pc.and_(pc.greater_equal(known_from, self._first), pc.less_equal(known_from, self._last))
+        return pc.unique(known_from.filter(inside)).sort()
+
+    def __contains__(self, moment: datetime) -> bool:
+        week = week_of(moment)
+        return week in self._files and pc.is_in(pa.scalar(moment, _TIME), value_set=self._times(week)).as_py()
+
+    def evenly(self, count: int) -> list[datetime]:
+        """Moments as `cut_times` chooses them."""
+        cuts, start = list[datetime](), 0
+        for week, number in self._counts.items():
+            if inside := [place - start for place in _places(self.total, count) if start <= place < start + number]:
+                times = self._times(week)
+                cuts += [times[place].as_py() for place in inside]
+            start += number
+        return sorted(set(cuts))
 
 
 def _table(view: str) -> str:

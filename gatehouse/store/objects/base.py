@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread
 from typing import Protocol, TypeVar
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 6
 FIRST_WAIT, LONGEST_WAIT = 0.2, 8.0
+_SIDE = "side-by-side"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -79,11 +81,14 @@ class ObjectStore(Protocol):
 
 
 def side_by_side(objects: ObjectStore, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """The results of `work` on each item, in order, as many at once as the store supports; raises the first failure."""
+    """The results of `work` on each item, in order, as many at once as the store supports; raises the first failure.
+
+    Work that itself asks for items side by side gets them one after another, so that threads do not multiply.
+    """
     items = list(items)
-    if objects.parallel == 1 or len(items) < 2:
+    if objects.parallel == 1 or len(items) < 2 or current_thread().name.startswith(_SIDE):
         return [work(item) for item in items]
-    with ThreadPoolExecutor(objects.parallel) as pool:
+    with ThreadPoolExecutor(objects.parallel, _SIDE) as pool:
         return list(pool.map(work, items))
 
 
