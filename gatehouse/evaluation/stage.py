@@ -165,7 +165,8 @@ def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", 
     try:
         if role in (BASELINE, CONSTANT):
             linear = LinearModel.from_json(store.read_json(reference, f"{role}.json"))
-            columns = [column.name for column in (*linear.design.numeric, *linear.design.categorical)]
+            columns = [number.name for number in linear.design.numeric]
+            columns += [group.name for group in linear.design.categorical]
             predicted = part.scored(linear.predict, columns)
         else:
             model = Predictor.load(store, reference)

@@ -294,7 +294,7 @@ def _agent(options: Options, environment: dict[str, str]) -> None:
     # They have what torchrun uses.
     LocalElasticAgent._start_workers = start  # type: ignore[method-assign]  # torchrun offers no other way in.
     LocalElasticAgent._monitor_workers = monitor  # type: ignore[method-assign]  # Likewise.
-    RendezvousStoreInfo.build = staticmethod(find)  # type: ignore[method-assign, assignment]  # Likewise.
+    RendezvousStoreInfo.build = staticmethod(find)  # type: ignore[method-assign]  # Likewise.
     if forked:
         SubprocessHandler._popen = fork  # type: ignore[method-assign, assignment]  # It has what torchrun calls.
     try:

@@ -150,7 +150,8 @@ def _write(folder: Path, part: FileRows, fitted: Transformation, targets: Target
             with (path / name).open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, (path / name).stat().st_size)
     for rows, table in part.batches([column.name for column in fitted.columns]):
-        to, arrays = rows if place is None else place[rows], fitted.apply(table)
+        to = rows if place is None else place[rows]
+        arrays: tuple[npt.NDArray[Any], ...] = fitted.apply(table)
         shard_of = np.zeros(1, np.uint16) if division is None else division.shards[to]
         for shard in np.unique(shard_of):
             own = slice(None) if division is None else shard_of == shard

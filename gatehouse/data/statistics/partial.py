@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -217,14 +217,16 @@ def _merged(left: Any, right: Any, plan: ColumnPlan) -> Values | None:
     """The values of two parts of one column: both have some, or neither."""
     if left is None:
         return None
-    if isinstance(left, Counted) and isinstance(right, Counted):
+    counted = isinstance(left, Counted), isinstance(right, Counted)
+    if all(counted):
         return _fitting(left.merged(right), plan)
-    for values, other in ((left, right), (right, left)):
-        if isinstance(values, Counted) and not values.rows:
-            return other
-    left = _sketched(left, plan)
-    left.merge(_sketched(right, plan))
-    return left
+    if counted[0] and not left.rows:
+        return cast(Values, right)
+    if counted[1] and not right.rows:
+        return cast(Values, left)
+    sketched: Any = _sketched(left, plan)
+    sketched.merge(_sketched(right, plan))
+    return cast(Values, sketched)
 
 
 class OrderedMerge:

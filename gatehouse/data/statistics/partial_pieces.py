@@ -147,7 +147,7 @@ def unpacked(row: pa.Table, plan: ColumnPlan) -> Partial:
             summary = NumberSummary(low, high, zeros, Moments(*moments), *map(_counts, blobs[:2]))
             values = SketchedNumbers(summary, _sketch(KmvSketch, blobs[2]), _sketch(QuantilesSketch, blobs[3]))
         case "SketchedTexts":
-            described = TextSummary(*numbers, _counts(blobs[0]))
+            described = TextSummary(*numbers, _counts(blobs[0]))  # type: ignore[call-arg]  # All but the counts are numbers.
             values = SketchedTexts(described, _sketch(KmvSketch, blobs[1]), _sketch(MisraGriesSketch, blobs[2]))
     return Partial(plan=plan, values=values, **about)
 
