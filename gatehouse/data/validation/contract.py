@@ -555,4 +555,8 @@ def published_contract(text: str) -> Contract:
 
     Raises ConfigurationError listing every problem with the path of its key.
     """
-    return checked(CONTRACT_FILE, Contract, json.loads(text))
+    try:
+        body = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"{CONTRACT_FILE}: expected the JSON of a contract, found {error}.") from None
+    return checked(CONTRACT_FILE, Contract, body)

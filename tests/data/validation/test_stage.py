@@ -195,7 +195,7 @@ def test_bins_are_compared_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"version":1,"tables":{"t":{}}}', r"contract\.json: tables\.t\.columns: Field required"),
+        ('{"version":1,"tables":{"t":{}}}', r"contract\.json:\n  - tables\.t\.columns: expected this key"),
         ("version: 1\ntables: {t: {}}\n", r"contract\.json: expected the JSON of a contract"),
     ],
 )
