@@ -26,6 +26,7 @@ from gatehouse.registry.ledger import (
     VerdictSubject,
     fold,
 )
+from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback, tag
 from gatehouse.registry.registration import next_registration
 from gatehouse.store.store import ArtifactStore
@@ -155,7 +156,7 @@ class Writer:
     def step(self, ledger: list[Record]) -> None:
         try:
             record = self.decide(fold(self.seen))
-        except (StaleVerdictError, PromotionError):
+        except (StaleVerdictError, PromotionError, UnknownVersionError):
             record = None
         if record is not None and len(ledger) == len(self.seen):
             ledger.append(record)
