@@ -18,7 +18,8 @@ from gatehouse.cli.serve import _accounts
 from gatehouse.configuration.trigger import Trigger
 from gatehouse.operations.outbox import Destination
 from gatehouse.project.project import Project, load_project
-from gatehouse.server import access, background
+from gatehouse.runtime.variables import TRIGGERS_SECRET
+from gatehouse.server import background
 from gatehouse.server.access import Rate, ServiceAccounts
 from gatehouse.server.app import create_app
 from gatehouse.server.problems import ProblemError
@@ -131,7 +132,7 @@ def test_a_signature_stands_for_a_token(
     headers |= {name: value for name, value in change.items() if name.startswith("webhook")}
     headers = {name: value.encode() for name, value in headers.items()}  # type: ignore[misc]
     assert send(callers["nobody"], body, **headers).status_code == 401, "this server has no secret"
-    monkeypatch.setenv(access.SECRET, f"whsec_{base64.b64encode(SECRET).decode()}")
+    monkeypatch.setenv(TRIGGERS_SECRET, f"whsec_{base64.b64encode(SECRET).decode()}")
     assert send(callers["nobody"], body, **headers).status_code == status
     assert len(started) == (status == 202)
 

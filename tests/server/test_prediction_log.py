@@ -84,8 +84,8 @@ def test_a_row_of_the_log_says_who_was_answered_what_and_by_which_model(live: Li
 def test_features_may_be_left_out_and_keys_sampled(live: Live, log: Any, features: str) -> None:
     written = log(features=features, share=0.5)
     for start in (0, 20):
-        written._waiting.add(_answer(live, ROWS.slice(start, 20)), 20)
-        written._waiting.add(_answer(live, ROWS.slice(start, 20)), 20)
+        written._waiting.add(_answer(live, ROWS.slice(start, 20)), 20, 1)
+        written._waiting.add(_answer(live, ROWS.slice(start, 20)), 20, 1)
     written.write()
     written._seal()
     written.send()
