@@ -26,8 +26,7 @@ def announce_ledger(store: ArtifactStore, project: str, model_name: str, days: f
             continue
         for type_ in _types(record):
             tone = "warn" if record.override else _TONES.get(type_, "good")
-            # Records of one second are in order too.
-            announce(store, project, _of_record(model_name, number, record, type_, tone, at + number / 1e6))
+            announce(store, project, _of_record(model_name, number, record, type_, tone, at))
 
 
 def _types(record: Record) -> Iterator[str]:

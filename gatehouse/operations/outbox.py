@@ -119,7 +119,7 @@ class Outbox:
             if not name.endswith(".json") or key.removesuffix(".json") in marked:  # A destination may be named json.
                 continue
             moment, type_, level, _ = name.split("_")
-            at = datetime.strptime(f"{posixpath.basename(day)}{moment}Z", "%Y-%m-%d%H%M%S%f%z")
+            at = datetime.strptime(f"{posixpath.basename(day)}{moment}Z", "%Y-%m-%d%H%M%S%z")
             for place, destination in self.destinations.items():
                 age = datetime.now(UTC) - at
                 if age > timedelta(days=destination.days) or not destination.wants(type_, level):

@@ -61,7 +61,7 @@ class Announcement:
     def name(self) -> str:
         """Its record in the folder of a project: who lists a folder knows what it is, and when it was."""
         moment, level = datetime.fromtimestamp(self.at, UTC), "bad" if self.urgent else self.tone
-        return f"{moment:%Y-%m-%d/%H%M%S%f}_{self.type}_{level}_{self.id}.json"
+        return f"{moment:%Y-%m-%d/%H%M%S}_{self.type}_{level}_{self.id}.json"
 
 
 def id_of(key: str) -> str:
