@@ -29,7 +29,7 @@ from gatehouse.registry.approval import exempt
 from gatehouse.registry.card import explanation_page, model_card
 from gatehouse.registry.ledger import ALIASES, CHAMPION, Ledger, model_names
 from gatehouse.registry.naming import named
-from gatehouse.registry.policy_trial import tried
+from gatehouse.registry.policy_trial import effective_policy, tried
 from gatehouse.store.objects.remote import cache_folder
 from gatehouse.store.reference import Reference
 
@@ -425,6 +425,22 @@ def try_policy(
     opened = open_store(store)
     trials = tried(opened, _policy_in(policy), named(opened, on))
     show(trials, as_json, empty="No candidate of this name was judged.")
+
+
+@gate.command("policy")
+def show_policy(
+    policy: Annotated[Path, typer.Argument(help="The policy, as YAML.")] = Path("policy.yaml"),
+    on: Annotated[str, typer.Option(help="NAME for its last candidate, or NAME:2; default: the only model.")] = "",
+    store: StoreOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Show a policy with all defaults, and what each rule can still refuse on the rows of a judged candidate."""
+    opened = open_store(store)
+    judged = named(opened, on) if on or model_names(opened) else None
+    result = effective_policy(opened, _policy_in(policy), judged)
+    nothing = "no candidate was judged: the null settings have the defaults of the task"
+    view = {"on the rows of": result.evaluation or nothing, "asks nothing": ", ".join(result.off)}
+    show(result, as_json, view=view | {"warnings": result.warnings, "rules": result.rules, "settings": result.settings})
 
 
 def _policy_in(path: Path) -> GatePolicy:

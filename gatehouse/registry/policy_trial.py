@@ -18,6 +18,7 @@ from gatehouse.evaluation.gate import (
     Suite,
     applied_rules,
     kept_without_features,
+    skill_rules,
     verdict_of,
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, fairness_from
@@ -29,6 +30,12 @@ from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
 NOT_KNOWN = "not known"
+_OF_TASK = ("must_beat_baseline", "leakage_alarm", "slices")
+_ASKS = (
+    *(*_OF_TASK, "bars", "better_than_guessing", "regressions", "fairness", "max_psi", "max_training_age"),
+    *("complete_lineage", "require_integration", "require_online", "own_rules"),
+)
+"""Settings that may ask nothing; null in the first ones is the default of the task."""
 
 
 @dataclass(frozen=True)
@@ -220,3 +227,61 @@ def tried(store: ArtifactStore, policy: GatePolicy, candidates: VersionName) -> 
             )
         )
     return tuple(trials)
+
+
+class RuleReach(StageModel):
+    """A rule as a policy applies it to a candidate, and whether it refuses a model that uses no feature.
+
+    `without_features` is `refused` or `passes`; empty for a rule that does not ask whether a model predicts.
+    """
+
+    rule: str
+    expected: str
+    severity: str
+    owner: str = ""
+    without_features: str = ""
+
+
+class EffectivePolicy(StageModel):
+    """A policy with the defaults of the task, and what its rules can still refuse on the rows of an evaluation.
+
+    `off` has the settings that ask nothing. Without an evaluation there are no rules, and nulls stand for the defaults
+    of the task.
+    """
+
+    evaluation: str
+    settings: dict[str, Any]
+    off: tuple[str, ...]
+    rules: tuple[RuleReach, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def effective_policy(store: ArtifactStore, policy: GatePolicy, candidates: VersionName | None) -> EffectivePolicy:
+    """A policy as it applies to the last judged candidate of a name, or to one version; None if none was judged.
+
+    Raises ConfigurationError if the policy does not fit its task.
+    """
+    state = candidates.ledger.state() if candidates else None
+    version = state.version(candidates.number) if state and candidates else None
+    last = (version and state and state.last_verdict(version.model)) or (state.verdicts[-1] if state else None)
+    evaluation, rules, warnings = "", [], []
+    if last:
+        evaluation = last[1].evaluation
+        policy, evidence, _ = recorded(store, evaluation, policy)
+        outcomes = {rule.name: "passes" if not rule.refuses else "refused" for rule in skill_rules(policy, evidence)}
+        warnings = [*kept_without_features(policy, evidence)]
+        rules = [
+            RuleReach(
+                rule=rule.name,
+                expected=rule.expected,
+                severity=rule.severity,
+                owner=rule.owner,
+                without_features=outcomes.get(rule.name, ""),
+            )
+            for rule in applied_rules(policy, evidence)
+        ]
+    settings = policy.model_dump(mode="json")
+    off = tuple(name for name in _ASKS if not settings[name] and not (name in _OF_TASK and settings[name] is None))
+    return EffectivePolicy(
+        evaluation=evaluation, settings=settings, off=off, rules=tuple(rules), warnings=tuple(warnings)
+    )

@@ -68,3 +68,27 @@ def test_an_evaluation_that_is_gone_was_not_measured(judged: Gate, tmp_path: Pat
     trials = _try(judged, tmp_path / "policy.yaml")
     assert [trial["now"] for trial in trials] == ["not known"] * 2
     assert all(trial["not_measured"][0].startswith("anything") for trial in trials)
+
+
+def test_the_effective_policy_says_what_each_rule_can_still_refuse(judged: Gate, tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("bars: {roc_auc: {min: -5}, log_loss: {max: 0.55}}\nmust_beat_baseline: []\n")
+
+    def shown(*words: str) -> dict[str, Any]:
+        result = CliRunner().invoke(app, ["policy", str(tmp_path / "policy.yaml"), *words, "--json"])
+        assert result.exit_code == 0, result.output
+        body: dict[str, Any] = json.loads(result.output)
+        return body
+
+    body = shown("--on", f"{NAME}:1", "--store", judged.store.address)
+    reach = {rule["rule"]: rule["without_features"] for rule in body["rules"]}
+    assert (reach["bar roc_auc"], reach["bar log_loss"], reach["leakage alarm roc_auc"]) == ("passes", "refused", "")
+    assert (
+        body["settings"]["leakage_alarm"] == {"roc_auc": 0.95} and body["settings"]["champion"]["tolerance"] == "0.5%"
+    )
+    assert {"must_beat_baseline", "regressions"} <= {*body["off"]} and "leakage_alarm" not in body["off"]
+    assert body["evaluation"] == judged.state.verdicts[-1][1].evaluation and body["warnings"] == []
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    unjudged = shown("--store", str(empty))
+    assert unjudged["rules"] == [] and unjudged["settings"]["leakage_alarm"] is None
+    assert "leakage_alarm" not in unjudged["off"] and "must_beat_baseline" in unjudged["off"]
