@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.evaluation.baseline_stage import BaselineRequest, fit_baseline
-from gatehouse.evaluation.result import EvaluateResult, ScoringError, require_usable
+from gatehouse.evaluation.result import EvaluateResult, require_usable
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy, own_names, require_fit
 from gatehouse.metrics.judging import profile_of
 from gatehouse.metrics.lazy_numpy import np
@@ -83,6 +83,7 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     from gatehouse.evaluation.footprint import measured_memory
     from gatehouse.evaluation.gate import DATA_CHECKS, Cost
     from gatehouse.evaluation.importance import permuted_importance, sampled
+    from gatehouse.evaluation.part_scores import ScorerRequest, part_scores
     from gatehouse.metrics.performance import BATCH, measure_latency
     from gatehouse.training.predictor import Predictor
 
@@ -103,9 +104,16 @@ def evaluate(request: EvaluateRequest, store: ArtifactStore) -> EvaluateResult:
     baseline = fit_baseline(BaselineRequest(split=request.split, task=task.name, parts=learned), store).baseline
     models = {CANDIDATE: request.model, CHAMPION: request.champion, FLOOR: request.floor}
     part, seen = unseen_part(store, read_part(store, **data, name="test", task=task), **data, models=models, task=task)
-    scored = models | {BASELINE: baseline, CONSTANT: baseline}
+    scorers = {
+        role: ScorerRequest(
+            model=reference, task=task.name, linear=f"{role}.json" if reference == baseline else "", role=role
+        )
+        for role, reference in (models | {BASELINE: baseline, CONSTANT: baseline}).items()
+        if reference
+    }
     predictions = {
-        role: _predictions(store, role, reference, part, task) for role, reference in scored.items() if reference
+        role: _predictions(store, role, scorers[role].model, scores, part, task)
+        for role, scores in part_scores(store, training_set, part, scorers).items()
     }
     # The cost is recorded beside the model; memory, which takes a process of its own, is measured only if bounded.
     first = part.take(np.arange(min(BATCH, len(part.rows)))).table
@@ -155,35 +163,22 @@ def units_of(request: EvaluateRequest, store: ArtifactStore, part: "Part", detai
     return Units.of_split(part, tuple(together))
 
 
-def _predictions(store: ArtifactStore, role: str, reference: str, part: "Part", task: Task) -> Predictions:
-    """The predictions of a model for the test rows, in the forms that metrics read."""
-    from gatehouse.data.statistics.linear_model import LinearModel
-    from gatehouse.evaluation.evaluating import BASELINE, CONSTANT
-    from gatehouse.training.predictor import Predictor
+def _predictions(
+    store: ArtifactStore, role: str, reference: str, predicted: Array, part: "Part", task: Task
+) -> Predictions:
+    """The scores of a model in the forms that metrics read."""
+    from gatehouse.training.calibration import FILE, Calibration
 
-    threshold = None
-    try:
-        if role in (BASELINE, CONSTANT):
-            linear = LinearModel.from_json(store.read_json(reference, f"{role}.json"))
-            columns = [number.name for number in linear.design.numeric]
-            columns += [group.name for group in linear.design.categorical]
-            predicted = part.scored(linear.predict, columns)
-        else:
-            model = Predictor.load(store, reference)
-            if model.task != task:
-                raise ConfigurationError(f"Its task is {model.task.name}, expected {task.name}.")
-            predicted = part.scored(model.predict, model.features)
-            threshold = model.calibration.threshold if model.calibration else None
-    except GatehouseError as error:
-        advice = " Archive its version with `gatehouse models archive`, and evaluate again." if role == "floor" else ""
-        raise ScoringError(f"The {role} {reference} cannot score the test rows. {error}{advice}") from error
     require_usable(predicted, part.rows, task, f"{role} {reference}")
+    manifest = store.manifest(reference)
     if predicted.ndim == 2:
-        training_set = store.manifest(reference).derived_from.get("training_set", "")
+        training_set = manifest.derived_from.get("training_set", "")
         classes = store.manifest(training_set).details.get("classes", ()) if training_set else part.classes
         predicted = by_class(predicted, classes, part.classes, int(part.labels.max()) + 1)
     read = task.read(predicted, part.groups)
-    return read if threshold is None else read.decided(threshold)
+    if manifest.entry(FILE) is None:
+        return read
+    return read.decided(Calibration.from_json(store.read_json(reference, FILE)).threshold)
 
 
 def by_class(predicted: Array, learned: Sequence[str], labelled: Sequence[str], count: int) -> Array:

@@ -111,13 +111,16 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
 @piece
 def score_range(request: RangeRequest, store: ArtifactStore) -> RangeResult:
     """Score a range of rows. Raises as `score`."""
+    from gatehouse.data.splitting.parts import files_with
     from gatehouse.training.predictor import Predictor
 
     manifest, predictor = store.manifest(request.rows), Predictor.load(store, request.model)
     keys, classes = _keys(manifest.details), classes_of(store, request.model)
     kept = keys or [column.name for column in manifest.columns]
     columns = [*dict.fromkeys([*kept, *predictor.features])]
-    blocks = blocks_of(_paths_from(store, manifest, request.start), columns, request.size)
+    paths, before = files_with(store, request.rows, request.start, request.start + request.size * request.blocks - 1)
+    skipped = [request.start - before, *[0] * (len(paths) - 1)]
+    blocks = blocks_of(zip(paths, skipped, strict=True), columns, request.size)
     files, schema, done = dict[str, FileEntry](), tuple[Column, ...](), request.start
     for block in islice(blocks, request.blocks):
         path = f"part-{done // request.size:05d}.parquet"
@@ -132,19 +135,6 @@ def _keys(details: Mapping[str, Any]) -> list[str]:
     """The columns that identify a row, keys and a time, if the manifest of rows says so."""
     keyed = details.get("entity_keys") and details.get("decision_time")
     return [*details["entity_keys"], details["decision_time"]] if keyed else []
-
-
-def _paths_from(store: ArtifactStore, manifest: Manifest, start: int) -> "Iterator[tuple[Path, int]]":
-    """The files of a table from the row `start` on, one after another, and how many rows of each come before it."""
-    import pyarrow.parquet as pq
-
-    for entry in manifest.files:
-        rows = entry.rows
-        if rows is None:
-            rows = pq.read_metadata(store.path(manifest.reference, entry.path)).num_rows
-        if start < rows:
-            yield store.path(manifest.reference, entry.path), start
-        start = max(start - rows, 0)
 
 
 def prediction_columns(predictor: "Predictor", rows: "pa.Table", classes: Sequence[str]) -> "pa.Table":

@@ -1,4 +1,4 @@
-"""Validation and scoring in pieces: the references of one piece, whatever runs the pieces, and however they are cut."""
+"""Stages in pieces: the references of one piece, whatever runs the pieces, and however they are cut."""
 
 import json
 import os
@@ -20,6 +20,11 @@ from gatehouse.data.statistics import partial_pieces
 from gatehouse.data.validation import rule_pieces
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
+from gatehouse.evaluation import part_scores
+from gatehouse.evaluation.result import ScoringError
+from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.stage import EvaluateRequest, evaluate
+from gatehouse.metrics import performance
 from gatehouse.monitoring import scoring_stage
 from gatehouse.monitoring.scoring_stage import ScoreRequest, score
 from gatehouse.runtime.process import descendants
@@ -27,6 +32,7 @@ from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import publish
 from tests.evaluation.candidates import publish_model
+from tests.evaluation.conftest import LENIENT
 from tests.pieces.ray_cluster import ray_cluster
 from tests.pieces.test_pieces import command
 from tests.training.synthetic import publish_split, publish_training_set, table
@@ -78,10 +84,12 @@ class Stages:
         earlier = self._snapshot(20_000, 1)
         self.snapshot = self._snapshot(132_000, 2)  # A file has too many values to count.
         self.baseline = self.validated(earlier)
-        rows = table(900)
-        self.rows = publish_training_set(self.store, rows)
-        split = publish_split(self.store, self.rows, train=range(200))
-        self.model = publish_model(self.store, self.rows, split, steps=2)
+        self.rows = publish_training_set(self.store, table(900))
+        parts = {"train": range(200), "validation": range(200, 300), "test": range(301, 900, 2)}
+        self.split = publish_split(self.store, self.rows, **parts)
+        self.model, self.champion = (
+            publish_model(self.store, self.rows, self.split, steps=2, seed=seed) for seed in (0, 1)
+        )
 
     def _snapshot(self, rows: int, seed: int) -> str:
         draw = np.random.default_rng(seed)
@@ -103,6 +111,12 @@ class Stages:
     def scored(self) -> str:
         return score.function(ScoreRequest(model=self.model, rows=self.rows, version=3), self.store).predictions
 
+    def evaluated(self, model: str = "", champion: str = "") -> str:
+        spec = EvaluationSpec(slices=("carrier",), bootstrap_samples=20)
+        models = {"model": model or self.model, "champion": champion or self.champion}
+        request = EvaluateRequest(**models, split=self.split, spec=spec, policy=LENIENT)
+        return evaluate.function(request, self.store).evaluation
+
     def records(self) -> dict[str, str]:
         """What is remembered of pieces, and when it was written."""
         folder = self.store.local_folder / "memo"
@@ -119,12 +133,16 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
 
 
 @pytest.fixture(scope="module")
-def whole(stages: Stages) -> tuple[str, str]:
-    """The validation and the predictions in one piece; but predictions have a fixed size of blocks."""
+def whole(stages: Stages) -> Iterator[tuple[str, str, str]]:
+    """Validation, predictions and evaluation in one piece; but predictions have a fixed size of blocks."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(performance, "_SINGLE", 10)
+        patch.setattr(performance, "_BATCHES", 2)
         patch.setattr(scoring_stage, "ROWS", 50)
         patch.setenv(ENGINE, '{"workers": 1}')
-        return stages.validated(stages.snapshot), stages.scored()
+        whole = stages.validated(stages.snapshot), stages.scored(), stages.evaluated()
+        patch.delenv(ENGINE)
+        yield whole
 
 
 @pytest.fixture(params=ENGINES, ids=lambda value: "-".join(map(str, (value[0], *value[1].values()))))
@@ -138,7 +156,7 @@ def thousands(request: pytest.FixtureRequest, stages: Stages, monkeypatch: pytes
 
 
 def test_no_engine_changes_a_validation(
-    stages: Stages, whole: tuple[str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
+    stages: Stages, whole: tuple[str, str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (partial_pieces, rule_pieces):
         monkeypatch.setattr(module, "ROWS", thousands * 1000)
@@ -150,16 +168,18 @@ def test_no_engine_changes_a_validation(
     assert not any(SECRET.encode() in stages.store.objects.get_bytes(entry.blob) for entry in kept)
 
 
-def test_a_validation_in_pieces_finds_what_is_wrong(stages: Stages, whole: tuple[str, str]) -> None:
+def test_a_validation_in_pieces_finds_what_is_wrong(stages: Stages, whole: tuple[str, str, str]) -> None:
     found = {anomaly["rule"]: anomaly["rows"] for anomaly in stages.store.read_json(whole[0], "anomalies.json")}
     assert found["expression below_all"] == 1 and found["unique"] == 2 and found["allowed"] == 13_200
     assert found["pattern"] == 1 and found["expression a_number"] is None and found["max"] == 1
 
 
-def test_workers_are_killed_and_a_validation_stays(
-    stages: Stages, whole: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stage", ["validation", "evaluation"])
+def test_workers_are_killed_and_the_result_stays(
+    stages: Stages, whole: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
     monkeypatch.setenv(ENGINE, '{"workers": 2}')
+    monkeypatch.setattr(part_scores, "ROWS", 100)
     for module in (partial_pieces, rule_pieces):
         monkeypatch.setattr(module, "ROWS", 66_000)
     stages.forget()
@@ -175,7 +195,10 @@ def test_workers_are_killed_and_a_validation_stays(
     thread = threading.Thread(target=kill)
     thread.start()
     try:
-        assert stages.validated(stages.snapshot) == whole[0]
+        if stage == "validation":
+            assert stages.validated(stages.snapshot) == whole[0]
+        else:
+            assert stages.evaluated() == whole[2]
     finally:
         ended.set()
         thread.join()
@@ -195,7 +218,7 @@ print(validate.function(request, ArtifactStore.open(sys.argv[1])).validation)
 
 
 def test_a_killed_validation_goes_on_with_the_pieces_that_were_not_done(
-    stages: Stages, whole: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    stages: Stages, whole: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(ENGINE, '{"workers": 1}')
     stages.forget()
@@ -214,9 +237,28 @@ def test_a_killed_validation_goes_on_with_the_pieces_that_were_not_done(
 
 
 def test_no_engine_changes_predictions(
-    stages: Stages, whole: tuple[str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
+    stages: Stages, whole: tuple[str, str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scoring_stage, "ROWS", 50)
     monkeypatch.setattr(scoring_stage, "BLOCKS", thousands // 25)
     assert stages.scored() == whole[1]
     assert len(list(stages.store.objects.list("memo/score_range"))) == {100: 5, 66: 9}[thousands]
+
+
+def test_no_engine_changes_an_evaluation(
+    stages: Stages, whole: tuple[str, str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(part_scores, "ROWS", thousands)
+    assert stages.evaluated() == whole[2]
+    scored = {100: 3, 66: 5}[thousands] * 4
+    assert len(list(stages.store.objects.list("memo/score_rows"))) == scored
+    stages.evaluated(stages.champion, stages.model)
+    assert len(list(stages.store.objects.list("memo/score_rows"))) == scored, "a model in another role is not scored"
+
+
+def test_the_error_of_a_piece_names_the_model_and_its_role(stages: Stages, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = publish_model(stages.store, stages.rows, stages.split, steps=1, loss="mse")
+    for rows in (1000, 100):
+        monkeypatch.setattr(part_scores, "ROWS", rows)
+        with pytest.raises(ScoringError, match=rf"^The champion {other} .*regression"):
+            stages.evaluated(champion=other)

@@ -91,6 +91,20 @@ class FileRows:
             raise UnusablePartError(f"The split has the rows {rows} of a training set of {start} rows. Split it again.")
 
 
+def files_with(store: ArtifactStore, table: str, first: int, last: int) -> tuple[list[Path], int]:
+    """The files of a table that hold the rows `first` to `last`, and how many rows come before these files."""
+    paths, before, start = list[Path](), 0, 0
+    for entry in store.manifest(table).files:
+        rows = entry.rows
+        if rows is None:
+            rows = pq.read_metadata(store.path(table, entry.path)).num_rows
+        if start <= last and first < start + rows:
+            paths.append(store.path(table, entry.path))
+        start += rows
+        before = before if paths else start
+    return paths, before
+
+
 def _ascending(numbers: Rows) -> bool:
     return bool((numbers[1:] >= numbers[:-1]).all())
 

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 
 from gatehouse.data.splitting import parts
-from gatehouse.data.splitting.parts import UnusablePartError, group_numbers, read_part
+from gatehouse.data.splitting.parts import FileRows, UnusablePartError, files_with, group_numbers, read_part
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.store.store import ArtifactStore
+from tests.data.splitting.conftest import Publish
 from tests.training.synthetic import publish_split, publish_training_set, table
 
 
@@ -40,6 +41,18 @@ def test_rows_are_scored_some_at_a_time_by_the_columns_that_a_model_reads(
     assert sum(seen) == len(test) and max(seen) <= 7
     assert part.scored(lambda rows: np.ones(rows.num_rows), []).tolist() == [1.0] * len(test)
     assert part.take(np.array([0, 3])).table["flight_id"].to_pylist() == [f"f{row}" for row in part.rows[[0, 3]]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "files", "before"), [([6, 0], 1, 0), ([7, 13], 1, 7), ([6, 7], 2, 0), ([29, 13], 4, 7)]
+)
+def test_rows_are_read_from_the_files_that_hold_them(
+    publish: Publish, store: ArtifactStore, rows: list[int], files: int, before: int
+) -> None:
+    training_set = publish({"number": range(30)}, rows_a_file=7)
+    paths, start = files_with(store, training_set, min(rows), max(rows))
+    assert (len(paths), start) == (files, before)
+    assert FileRows(paths, np.array(rows) - start)["number"].to_pylist() == rows
 
 
 @pytest.mark.parametrize(
