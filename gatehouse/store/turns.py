@@ -3,14 +3,13 @@
 import logging
 import os
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from gatehouse.errors import GatehouseError
-from gatehouse.runtime.process import start_time
+from gatehouse.runtime.process import here, start_time
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.objects.base import ObjectStore
 from gatehouse.store.records import author, create_record, read_record, remove_record
@@ -50,7 +49,7 @@ class Turn:
         """Prepare to hold a turn; `key` is that of its record, by default one that follows from `what`."""
         self._objects, self._key, self._beat = objects, key or f"{TURNS}/{digest_of(what)}.json", beat
         self._refusal, self._ended = refusal, threading.Event()
-        holder = {"what": what, "host": socket.gethostname(), "process": os.getpid(), "token": secrets.token_hex(8)}
+        holder = {"what": what, "host": here(), "process": os.getpid(), "token": secrets.token_hex(8)}
         self._own: dict[str, Any] = author() | holder
 
     def __enter__(self) -> Self:
@@ -110,4 +109,4 @@ class Turn:
 
 def is_gone(holder: Mapping[str, Any]) -> bool:
     """Whether a holder was a process on this machine that has ended."""
-    return holder.get("host") == socket.gethostname() and start_time(int(holder.get("process", 0))) is None
+    return holder.get("host") == here() and start_time(int(holder.get("process", 0))) is None
