@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _sales import write_definitions, write_sales
+
 from gatehouse.features.computing.stage import ComputeRequest, compute_features
 from gatehouse.features.database import connect
 from gatehouse.features.definitions.published import published_files
@@ -25,33 +27,6 @@ from gatehouse.store.store import ArtifactStore
 
 CLOCK, PROCESSOR = 0.65, 1.3
 """Most seconds of two processes for each of one, and most processor time of Ray for each of two processes."""
-_DEFINITIONS = """
-from datetime import timedelta
-from gatehouse.features.definitions import *
-
-shop = Entity(name="shop", type="int64")
-sold = Source(table="sales", event_time="sold_at")
-days = FeatureView(name="days", entities=("shop",), available=Available("event_timestamp"), ttl=timedelta(days=9),
-                   window=timedelta(days=3), features={"turnover": "double", "average": "numeric"})
-hours = FeatureView(name="hours", entities=("shop",), available=Available("event_timestamp"), ttl=timedelta(days=9),
-                    window=timedelta(hours=1), features={"recent": "double", "number": "numeric"})
-large = LabelView(name="large", entities=("shop",), arrives=Available("decision_time"), window=timedelta(0))
-both = FeatureService(name="both", views=("days", "hours"))
-"""
-_VIEW = (
-    "SELECT shop, sold_at AS event_timestamp, sum(amount) OVER last AS {sum}, {other}(amount) OVER last AS {name} FROM "
-    "raw.sales WINDOW last AS (PARTITION BY shop ORDER BY sold_at RANGE BETWEEN INTERVAL {span} PRECEDING AND CURRENT "
-    "ROW) QUALIFY row_number() OVER (PARTITION BY shop, sold_at ORDER BY amount) = 1"
-)
-_FILES = {
-    "definitions.py": _DEFINITIONS,
-    "views/days.sql": _VIEW.format(sum="turnover", other="avg", name="average", span="3 DAY"),
-    "views/hours.sql": _VIEW.format(sum="recent", other="count", name="number", span="1 HOUR"),
-    "labels/large.sql": "SELECT shop, sold_at AS decision_time, amount > 50 AS label FROM raw.sales WHERE amount < 5",
-    "feature_store.yaml": "project: sales\nprovider: local\nonline_store: {type: sqlite}\noffline_store:\n"
-    "  type: gatehouse.features.point_in_time.offline_store.AsofOfflineStore\n"
-    "entity_key_serialization_version: 3\n",
-}
 
 
 def main() -> int:
@@ -65,7 +40,8 @@ def main() -> int:
         engines["two workers of Ray"] = {"kind": "ray", "workers": 2, "address": options.ray}
     measured = {}
     with tempfile.TemporaryDirectory() as folder:
-        _write(Path(folder), options.rows)
+        write_definitions(Path(folder))
+        write_sales(Path(folder) / "sales.parquet", 0, options.rows)
         for name, engine in engines.items():
             measured[name] = clock, processor, _ = _measure(Path(folder), name, engine)
             print(f"{name:<20}{clock:>9.1f} s{processor:>9.1f} s of processors", flush=True)
@@ -82,18 +58,6 @@ def main() -> int:
 
 def _ratio(measured: dict[str, tuple[float, float, object]], name: str, other: str, index: int) -> tuple[float]:
     return (float(measured[name][index]) / float(measured[other][index]),)  # type: ignore[arg-type]  # Both are numbers.
-
-
-def _write(folder: Path, rows: int) -> None:
-    with connect() as connection:
-        connection.execute(
-            f"COPY (SELECT hash(i) % 5000 AS shop, TIMESTAMPTZ '2024-01-01' + to_seconds(i * 8) AS sold_at, "
-            f"(hash(i, 1) % 10000)::DOUBLE / 97 AS amount FROM range({rows}) AS t (i)) "
-            f"TO '{folder}/sales.parquet' (FORMAT parquet)"
-        )
-    for path, text in _FILES.items():
-        (folder / "repository" / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "repository" / path).write_text(text)
 
 
 def _measure(folder: Path, name: str, engine: dict[str, Any]) -> tuple[float, float, object]:

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -172,8 +171,8 @@ def _measured(name: str, folder: Path) -> dict[str, Any]:
         return ask(self, of, what)
 
     began = time.perf_counter()
-    with patch.object(RemoteObjects, "_request", counted):
-        result = stage(request(earlier), store).model_dump(mode="json")
+    RemoteObjects._request = counted  # type: ignore[method-assign]  # This process measures, and ends.
+    result = stage(request(earlier), store).model_dump(mode="json")
     elapsed = time.perf_counter() - began
     if result.get("verdict", "pass") != "pass":
         sys.exit(f"{name}: {result['reasons']}")
