@@ -171,10 +171,13 @@ def roll_out(
 
     Raises ConfigurationError if the policy has no section `live`, or a canary was logged and there are no outcomes.
     """
+    from gatehouse.registry.live_stage import published_outcomes
+
     rules, steps = sections_of(policy.model_dump(mode="json"))
+    table = published_outcomes(store, outcomes) if outcomes else ""  # A wrong name is one before the first row, too.
     log, evaluation = logged_arms(store, name), ""
     if log:
-        evaluation = compare_live(store, name, rules, log, outcomes, read).evaluation
+        evaluation = compare_live(store, name, rules, log, table, read).evaluation
     return step_rollout(StepRequest(model_name=name, rules=rules, rollout=steps), store), evaluation
 
 

@@ -22,7 +22,7 @@ from gatehouse.cli.output import (
 from gatehouse.configuration.yaml_lines import load_model, read_text
 from gatehouse.errors import ConfigurationError, StoreError
 from gatehouse.evaluation.spec import GatePolicy
-from gatehouse.project.place import address_of, find, no_store_at, open_store, project_folder
+from gatehouse.project.place import PROJECT_FILE, address_of, find, no_store_at, open_store, project_folder
 from gatehouse.registry import explanation, projection, promotion, reproduction
 from gatehouse.registry.alias import Resolver
 from gatehouse.registry.approval import exempt
@@ -181,7 +181,10 @@ def _act(store: str, model: str, action: str, reason: str, **more: Any) -> None:
     typer.echo(f"{name}:{result.version} is {result.decision}{alias}; the champion is {champion}")
 
 
-PolicyOption = Annotated[Path, typer.Option(help="The policy, as YAML, with a section `live`.")]
+PolicyOption = Annotated[
+    Path | None,
+    typer.Option(help="The policy, as YAML, with a section `live`; default: policy.yaml of the project."),
+]
 LabelOption = Annotated[str, typer.Option(help="Column of labels.")]
 LabelTimeOption = Annotated[str, typer.Option(help="Column that says when an outcome became known.")]
 PositiveOption = Annotated[str, typer.Option(help="The positive one of two labels with names.")]
@@ -191,7 +194,7 @@ PositiveOption = Annotated[str, typer.Option(help="The positive one of two label
 def live(
     outcomes: Annotated[str, typer.Argument(help="A table of outcomes: a file, or a reference.")],
     model: Annotated[str, typer.Option(help="NAME; default: the only model.")] = "",
-    policy: PolicyOption = Path("policy.yaml"),
+    policy: PolicyOption = None,
     label: LabelOption = "label",
     label_time: LabelTimeOption = "",
     positive: PositiveOption = "",
@@ -205,7 +208,7 @@ def live(
     from gatehouse.reports.contents import rendered
 
     opened = open_store(store)
-    rules, _ = sections_of(_policy_in(policy).model_dump(mode="json"))
+    rules, _ = sections_of(_policy_in(policy, store).model_dump(mode="json"))
     name = named(opened, model).ledger.model_name
     read = {"label": label, "label_time": label_time, "positive": positive}
     log = live_stage.collect_arms(opened, name)
@@ -222,7 +225,7 @@ def live(
 def roll_out(
     model: Annotated[str, typer.Argument(metavar="NAME", help="Default: the only model.")] = "",
     outcomes: Annotated[str, typer.Option(help="A table of outcomes: a file, or a reference.")] = "",
-    policy: PolicyOption = Path("policy.yaml"),
+    policy: PolicyOption = None,
     label: LabelOption = "label",
     label_time: LabelTimeOption = "",
     positive: PositiveOption = "",
@@ -233,7 +236,7 @@ def roll_out(
     opened = open_store(store)
     name = named(opened, model).ledger.model_name
     read = {"label": label, "label_time": label_time, "positive": positive}
-    step, evaluation = models.roll_out(opened, name, _policy_in(policy), outcomes, read)
+    step, evaluation = models.roll_out(opened, name, _policy_in(policy, store), outcomes, read)
     version = {"version": f"{name}:{step.version}", "share": step.share} if step.version else {}
     show(step, as_json, view={"decision": step.decision, **version, "why": step.reasons, "evaluation": evaluation})
 
@@ -443,7 +446,8 @@ def show_policy(
     show(result, as_json, view=view | {"warnings": result.warnings, "rules": result.rules, "settings": result.settings})
 
 
-def _policy_in(path: Path) -> GatePolicy:
+def _policy_in(path: Path | None, store: str = "") -> GatePolicy:
+    path = path or Path(store if Path(store, PROJECT_FILE).is_file() else "", "policy.yaml")
     problems: list[str] = []
     text = read_text(path, str(path), problems)
     policy = None if text is None else load_model(str(path), text, GatePolicy, problems)

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -238,10 +238,8 @@ def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: Va
         if (kind.endswith("_type") or kind == "too_short") and place in deeper:
             continue  # Another form of the value was meant; and a list is not short of items that are wrong.
         if kind == "extra_forbidden":
-            schema = model.model_json_schema()
-            parts = [schema, *schema.get("$defs", {}).values()]
             beside = {path[-1] for path in lines if path[:-1] == place[:-1]}
-            keys = {key for part in parts for key in part.get("properties", {})} - beside
+            keys = _keys_at(model.model_json_schema(), place[:-1]) - beside
             if not message.startswith(("is a setting of ", "is no setting of ")):
                 message = f"there is no such key{nearest(str(place[-1]), keys, 0.7)}"
         texts = messages.setdefault(place, [])
@@ -256,6 +254,26 @@ def _problems(name: str, text: str, body: Any, model: type[BaseModel], error: Va
         key = ".".join(map(str, place)) or "the file"
         problems.append(at_line(name, lines, f"{key}: {', or '.join(texts)}{values.get(place, '')}"))
     return problems
+
+
+def _keys_at(schema: dict[str, Any], path: tuple[Any, ...]) -> set[str]:
+    """The keys that a JSON schema knows at a path, in every member of a union."""
+
+    def members(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield part
+        if "$ref" in part:
+            yield from members(schema["$defs"][part["$ref"].rpartition("/")[2]])
+        for union in ("anyOf", "oneOf", "allOf"):
+            for member in part.get(union, ()):
+                yield from members(member)
+
+    parts = [schema]
+    for step in path:
+        known = [member for part in parts for member in members(part)]
+        inner = [member.get("properties", {}).get(step) or member.get("additionalProperties") for member in known]
+        inner += [item for member in known for item in (member.get("items"), *member.get("prefixItems", ()))]
+        parts = [part for part in inner if isinstance(part, dict)]
+    return {key for part in parts for member in members(part) for key in member.get("properties", {})}
 
 
 def _placed(body: Any, detail: Any) -> tuple[tuple[Any, ...], Any, str]:

@@ -69,6 +69,8 @@ def _look(path: Path) -> str:
         return "parquet" if text.startswith(b"PAR1") else "jsonl"
     array = "one JSON array (pandas writes lines by to_json(orient='records', lines=True))"
     others = {b"": "nothing", b"[": array, b"\x80": "a pickle, which is never read, as it can run code"}
+    if path.suffix == ".parquet" and text[:1] not in others:
+        raise DeclarationError(f"{path}: expected Parquet, as its name says, found a beginning other than PAR1.")
     binary = b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
     if binary or text[:1] in others:
         content = others.get(text[:1], f"bytes that are no text, beginning with {head[:8]!r}")

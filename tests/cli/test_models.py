@@ -9,13 +9,14 @@ import requests
 from typer.testing import CliRunner
 
 from gatehouse.cli.models import app
-from gatehouse.errors import ConfigurationError, GatehouseError
+from gatehouse.errors import ConfigurationError, DeclarationError, GatehouseError
 from gatehouse.notebook.store import Store
 from gatehouse.project.place import find
-from gatehouse.registry.approval import ApprovalError
+from gatehouse.registry.approval import ApprovalError, now
 from gatehouse.registry.promotion import PromotionError
 from gatehouse.server.app import create_app
 from gatehouse.store.eraser import erase, plan_erasure
+from gatehouse.store.records import whoami
 from gatehouse.store.reference import Reference
 from tests.registry.gate import MANUAL, NAME, Gate
 from tests.server.serving import client, serving
@@ -77,6 +78,14 @@ def test_versions_are_listed_and_searched_by_metrics_settings_and_tags_at_all_th
     assert _listed(two)[0]["status"] == "champion, erased"
 
 
+def test_a_model_without_versions_is_listed_and_explained(gate: Gate) -> None:
+    gate.run(gate.model(1), good=False)
+    assert f"{NAME} has no version" in _call(gate, "list")
+    for text in (f"{NAME}:1", f"{NAME}@champion"):
+        with pytest.raises(ConfigurationError, match=f"`gatehouse models show {NAME}`"):
+            find(gate.store, text)
+
+
 def test_a_version_is_named_in_one_way(two: Gate) -> None:
     first, second = two.model(1), two.model(2)
     for text, model in ((f"{NAME}:1", first), (f"{NAME}@champion", first), (":2", second), ("@staging", second)):
@@ -92,6 +101,31 @@ def test_a_version_is_named_in_one_way(two: Gate) -> None:
             find(two.store, text)
     with pytest.raises(ConfigurationError, match=f"expected {NAME}:1 to {NAME}:2"):
         _call(two, "explain", NAME)
+
+
+def test_an_exemption_is_shown_wherever_the_verdict_is(gate: Gate) -> None:
+    model, until = gate.model(1), str(now().date())
+    gate.run(model, good=False)
+    words = ("--rule", "bar roc_auc", "--until", until, "--reason", "a pilot")
+    exemption = f"exempted from bar roc_auc until {until} by {whoami()}: a pilot"
+    assert exemption in _call(gate, "exempt", _short(model), *words)
+    assert gate.run(model, good=False).warnings == (exemption,)
+    for verb in (("show",), ("show", ":1"), ("explain", ":1")):
+        assert exemption in _call(gate, *verb), verb
+    with pytest.raises(ConfigurationError, match="found 'tomorrow'"):
+        _call(gate, "exempt", ":1", "--rule", "bar roc_auc", "--until", "tomorrow")
+
+
+def test_show_prints_the_ledger_with_reasons_and_the_lineage_of_a_version(gate: Gate) -> None:
+    gate.run(gate.model(2), good=False)
+    gate.run(gate.model(1))
+    text = _call(gate, "show")
+    assert "registered as version 1" in text and "version 1 is champion" in text
+    assert "refused models/delays/" in text and "bar roc_auc: expected at least 0.7, found 0.6. Look for" in text
+    assert gate.state.verdicts[0][1].reasons == ("bar roc_auc: expected at least 0.7, found 0.6",)
+    text = _call(gate, "show", f"{NAME}:1")
+    assert "judged 1 other candidates before" in text
+    assert gate.training_set in text and "snapshots/raw/sha256-" in text
 
 
 def test_promote_rollback_and_archive(two: Gate) -> None:
@@ -126,6 +160,8 @@ def test_a_rollout_begins_and_a_version_is_copied_to_another_store(two: Gate, tm
     policy = tmp_path / "policy.yaml"
     policy.write_text("live: {metrics: {brier: 0.02}}\nrollout: {shares: [0.1]}\n")
     rollout = ("rollout", NAME, "--policy", str(policy))
+    with pytest.raises(DeclarationError, match=r"none\.parquet"):
+        _call(two, *rollout, "--outcomes", "none.parquet")
     assert "models approve" in _call(two, *rollout)
     two.approve(2)
     assert "began" in (shown := _call(two, *rollout)) and f"{NAME}:2" in shown and "0.1" in shown

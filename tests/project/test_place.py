@@ -1,5 +1,7 @@
 """Which project and store a command means, and `gatehouse backfill`: one run for each window."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from gatehouse.api.projects import create_project
 from gatehouse.cli import run as command
+from gatehouse.kfp import driver
 from gatehouse.kfp.local_run import LocalRun
 from gatehouse.project.place import open_store, store_address
 from tests.small_example import EXAMPLE
@@ -33,6 +36,20 @@ def test_the_store_is_the_project_s(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(created)
     (created / "project.yaml").write_text(text.replace("store: .gatehouse/store", "store: gs://acme/gatehouse"))
     assert store_address("") == "gs://acme/gatehouse"
+
+
+def test_a_run_is_in_the_folder_of_its_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There every relative path of the project starts; what the shell says keeps the meaning that it had there."""
+    created = create_project("returns", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([".", "/mine"]))
+    monkeypatch.setattr(driver, "follow_owner", lambda: None)
+    folders: list[tuple[str, str]] = []
+    monkeypatch.setattr(driver, "_run", lambda *_: folders.append((os.getcwd(), os.environ["PYTHONPATH"])))
+    arguments = ["--project", "returns", "--pipeline", "training", "--store", str(tmp_path / "store")]
+    monkeypatch.setattr(sys, "argv", ["driver", *arguments])
+    assert driver.main() == 0
+    assert folders == [(str(created), os.pathsep.join([str(tmp_path), "/mine"]))]
 
 
 @pytest.mark.parametrize(("codes", "exit_code"), [((0, 2, 0), 2), ((0, 0, 0), 0), ((0, 130), 130)])

@@ -29,6 +29,12 @@ def _load(folder: Path, **content: Any) -> Platform:
     return load_platform(path)
 
 
+def test_the_profile_of_the_example_fits_its_project(project: Project) -> None:
+    platform = load_platform(EXAMPLE / "platforms" / "cluster.yaml")
+    assert list(platform.problems(project)) == []
+    assert platform.plugins_input == {"mlflow": {"experiment_name": "flights"}}
+
+
 def test_a_stage_gets_its_own_over_what_every_pod_gets(tmp_path: Path) -> None:
     taint = {"key": "gpu", "effect": "NoSchedule"}
     general = {"labels": {"team": "a"}, "node_selector": {"pool": "general"}, "priority_class": "usual"}

@@ -180,11 +180,19 @@ def test_a_mistake_is_found_at_its_key(project: Path, file: str, before: str, af
         ("project.yaml", "split:\n", "split:\n  strategy: temporal\n", "time"),
         ("project.yaml", "slices: [category]", "slices: [categry]", "category"),
         ("policy.yaml", "log_loss]", "logloss]", "log_loss"),
+        ("policy.yaml", "approval:", "live: {metrixx: {brier: 0.02}}\napproval:", "metrics"),
     ],
 )
 def test_the_nearest_name_is_offered(project: Path, file: str, before: str, after: str, suggestion: str) -> None:
     edit(project / file, before, after)
     assert any(f"(did you mean {suggestion}?)" in problem for problem in problems_of(project))
+
+
+def test_no_name_of_another_section_is_offered(project: Path) -> None:
+    file = project / "project.yaml"
+    file.write_text(file.read_text() + "events: {mine: {foldr: x, strategi: y}}\n")
+    problems = [problem for problem in problems_of(project) if "events.mine" in problem]
+    assert ["(did you mean" in problem for problem in problems] == [False, False]
 
 
 def test_mistakes_of_all_files_are_reported_at_once(project: Path) -> None:
