@@ -25,6 +25,7 @@ from gatehouse.api.schedules import Cluster as Platform
 from gatehouse.kfp.submission import Submission, Upload
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
+from gatehouse.operations.ending_stage import outcome_in_kfp
 from gatehouse.project.signatures import pods
 from gatehouse.runtime.images import LOCKS, image
 from gatehouse.runtime.variables import ATTEMPTS
@@ -82,6 +83,13 @@ class Cluster:
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | own | changes))
         self._projects.append(unique)
         return folder
+
+    def beside(self, name: str, **sections: Any) -> "Cluster":
+        """The cluster with a store of its own within this one, and more sections in its profile."""
+        body = yaml.safe_load(self.profile.read_text()) | sections | {"store": f"{self.store.address}/{name}"}
+        profile = self.folder / f"{name}.yaml"
+        profile.write_text(yaml.safe_dump(body))
+        return replace(self, profile=profile, store=ArtifactStore.open(body["store"]))
 
     def start(self, project: Path, pipeline: str = "training", fault: str = "", **parameters: Any) -> Run:
         """Upload a pipeline and start a run, with a fault in one stage, such as `split:start:raise`."""
@@ -183,6 +191,21 @@ class Cluster:
         self.api._connection.call_api(f"/apis/v2beta1/{path}", "DELETE", header_params={})
 
 
+@dataclass
+class Started:
+    """The runs, by what happens in them, and the project of the first."""
+
+    project: Path
+    runs: dict[str, Run]
+
+
+def ends(cluster: Cluster, run: Run) -> tuple[str, str, str, str]:
+    """State in KFP; state, stage and error by KFP and the run's record together."""
+    ended = cluster.wait(run)
+    outcome = outcome_in_kfp(cluster.store, run.id, ended.state)
+    return ended.state, outcome.state, outcome.stage, outcome.error
+
+
 def start(cluster: Cluster, built: Any, name: str, **inputs: Any) -> str:
     """Start a run as a user does, with KFP's client; returns its id. Several pods of it fit on one node."""
     package = cluster.folder / f"{name}.yaml"
@@ -233,3 +256,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReq
     made = Cluster(profile, folder, store, f"{body['store']}/raw", api, images)
     yield made
     made.clear()
+
+
+@pytest.fixture(scope="session")
+def green(cluster: Cluster) -> Started:
+    """The first run, with an empty store, to its end."""
+    project = cluster.project("usual")
+    return Started(project, {"green": cluster.wait(cluster.start(project))})

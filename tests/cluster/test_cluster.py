@@ -9,7 +9,8 @@ import runpy
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,22 +21,28 @@ import yaml
 from kfp import dsl
 
 from gatehouse import components
-from gatehouse.kfp_api.answers import Run
+from gatehouse.monitoring.live_log import live_files, live_tables
 from gatehouse.operations import reconciling_stage
-from gatehouse.operations.ending_stage import announce_end, outcome_in_kfp
+from gatehouse.operations.ending_stage import announce_end
 from gatehouse.operations.outbox import Outbox
 from gatehouse.operations.reconciling_stage import ReconcileRequest, reconcile
 from gatehouse.project.project import load_project
+from gatehouse.registry.ledger import Ledger, State
+from gatehouse.registry.live_stage import published_outcomes
 from gatehouse.runtime.variables import ENDPOINT
 from gatehouse.server.app import create_app
 from gatehouse.store.run import end_of
 from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import Cluster, start
+from tests.cluster.conftest import Cluster, Started, ends, start
 from tests.kfp.test_examples import EXAMPLES
 from tests.operations.hook import hooked
+from tests.registry.gate import NAME, make_gate
 from tests.server import serving as servers
+from tests.server.replay import Client, write_outcomes
+from tests.server.test_live_rollout import POLICY, enter
 from tests.small_example import MODEL, WINDOW
 from tests.stand_ins.kubernetes_kinds import CRDS
+from tests.training.synthetic import publish_split, publish_training_set, table
 
 pytestmark = pytest.mark.timeout(3600)
 PIPELINE_ROOT = "GATEHOUSE_CLUSTER_PIPELINE_ROOT"
@@ -49,21 +56,6 @@ JOBS: dict[str, dict[str, Any]] = {
     "unschedulable": JOB | {"resources": {"cpu": "900", "memory": "1Gi"}, "scheduling_minutes": 1.0},
 }
 """Launches of jobs that cannot succeed."""
-
-
-@dataclass
-class Started:
-    """The runs, by what happens in them, and the project of the first."""
-
-    project: Path
-    runs: dict[str, Run]
-
-
-@pytest.fixture(scope="session")
-def green(cluster: Cluster) -> Started:
-    """The first run, with an empty store, to its end."""
-    project = cluster.project("usual")
-    return Started(project, {"green": cluster.wait(cluster.start(project))})
 
 
 @pytest.fixture(scope="session")
@@ -81,13 +73,6 @@ def started(cluster: Cluster, green: Started) -> Started:
         failing = cluster.project(name, 2, launch={"kind": "pytorchjob", "labels": labels} | launch, tuning=None)
         runs[name] = cluster.start(failing, seed=11)
     return Started(project, runs)
-
-
-def ends(cluster: Cluster, run: Run) -> tuple[str, str, str, str]:
-    """State in KFP; state, stage and error by KFP and the run's record together."""
-    ended = cluster.wait(run)
-    outcome = outcome_in_kfp(cluster.store, run.id, ended.state)
-    return ended.state, outcome.state, outcome.stage, outcome.error
 
 
 def test_a_run_is_green_and_gives_a_champion(cluster: Cluster, green: Started) -> None:
@@ -282,6 +267,7 @@ class Serving:
 
     cluster: Cluster
     section: dict[str, Any]
+    model: str = MODEL
 
     @property
     def name(self) -> str:
@@ -293,7 +279,7 @@ class Serving:
         profile = self.cluster.folder / "serving.yaml"
         body = yaml.safe_load(self.cluster.profile.read_text()) | {"deploy": self.section | settings}
         profile.write_text(yaml.safe_dump(body))
-        return self.cluster.gatehouse("deploy", MODEL, "--platform", str(profile), *words, code=code)
+        return self.cluster.gatehouse("deploy", self.model, "--platform", str(profile), *words, code=code)
 
     def changed(self, *words: str) -> list[str]:
         """The kinds that a deployment of version 1 changes."""
@@ -302,20 +288,26 @@ class Serving:
         kinds: list[str] = result["changed"]
         return kinds
 
-    def require_answer(self, service: str) -> None:
-        """Ask a service for a score, with a row of missing values."""
+    @contextmanager
+    def address(self, service: str) -> Iterator[str]:
+        """Address of a service as this machine reaches it."""
         words = ("kubectl", "proxy", "--port=0")
         # `kubectl create --raw` sends bodies in chunks, without a length, which our servers refuse.
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as proxy:
             try:
                 assert proxy.stdout is not None
                 address = proxy.stdout.readline().split()[-1]  # Starting to serve on 127.0.0.1:40000
-                path = f"api/v1/namespaces/{self.cluster.namespace}/services/{service}/proxy/v2/models/{MODEL}"
-                inputs = requests.get(f"http://{address}/{path}", timeout=60).json()["inputs"]
-                rows = {"inputs": [column | {"shape": [1], "data": [None]} for column in inputs]}
-                answer = requests.post(f"http://{address}/{path}/infer", json=rows, timeout=60).json()
+                yield f"http://{address}/api/v1/namespaces/{self.cluster.namespace}/services/{service}/proxy"
             finally:
                 proxy.terminate()
+
+    def require_answer(self, service: str) -> None:
+        """Ask a service for a score, with a row of missing values."""
+        with self.address(service) as address:
+            path = f"{address}/v2/models/{self.model}"
+            inputs = requests.get(path, timeout=60).json()["inputs"]
+            rows = {"inputs": [column | {"shape": [1], "data": [None]} for column in inputs]}
+            answer = requests.post(f"{path}/infer", json=rows, timeout=60).json()
         assert answer["model_version"] == "1" and 0 < answer["outputs"][0]["data"][0] < 1
 
 
@@ -378,3 +370,36 @@ def test_the_champion_is_deployed_by_kserve(cluster: Cluster, green: Started, se
     assert "cannot be pulled" in serving.deploy(*kind, code=1, image="127.0.0.1:1/none:0")
     serving.require_answer(service)
     serving.changed(*kind)
+
+
+def test_runs_of_the_rollout_bring_a_canary_to_champion(cluster: Cluster, serving: Serving, tmp_path: Path) -> None:
+    own = cluster.beside("rollout")
+    gate, rows = make_gate(own.store), table(4500, seed=11)
+    training_set = publish_training_set(
+        own.store, table(), task="binary", snapshot=str(next(iter(own.store.references("snapshots"))))
+    )
+    data = training_set, publish_split(own.store, training_set)
+    assert [enter(gate, data, 150, seed) for seed in (0, 1)] == ["approved", "awaiting promotion"]
+    project = own.project("rolled", model=NAME)
+    rules = POLICY.model_dump(mode="json", exclude_defaults=True) | {"rollout": {"shares": [0.5], "min_hours": 0}}
+    (project / "policy.yaml").write_text(yaml.safe_dump(rules))
+    predictors = replace(serving, cluster=own, model=NAME)
+    predictors.deploy(arguments=["--log", "none"])
+
+    def look(**outcomes: str) -> State:
+        """The ledger after a run of the rollout."""
+        assert ends(own, own.start(project, "rollout", **outcomes)) == ("SUCCEEDED", "succeeded", "", "")
+        return Ledger(own.store, NAME).state()
+
+    assert (look().canary_share, look().canary) == (0.5, 2)
+    with predictors.address(f"{predictors.name}:http") as address:
+        client = Client(own.store, NAME, address)
+        client.follows()
+        client.send(rows)
+    own.until(
+        "all rows in the log",
+        lambda: sum(part.num_rows for part in live_tables(own.store, live_files(own.store, NAME, None))) == 4500,
+    )
+    write_outcomes(rows, ["flight_id"], "label", tmp_path / "outcomes.parquet")
+    outcomes = published_outcomes(own.store, str(tmp_path / "outcomes.parquet"))
+    assert look(outcomes=outcomes, label_time="known").champion == 2

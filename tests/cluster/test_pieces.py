@@ -3,29 +3,14 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
-from gatehouse.store.store import ArtifactStore
-from tests.cluster.conftest import Cluster
-from tests.cluster.test_cluster import Started, ends, green
+from tests.cluster.conftest import Cluster, Started, ends
 
-__all__ = ["green"]
 pytestmark = pytest.mark.timeout(3600)
 PODS = "gatehouse.dev/pieces"
-
-
-def with_engine(cluster: Cluster, kind: str) -> Cluster:
-    """The cluster with an engine, and a store where nothing is remembered."""
-    body = yaml.safe_load(cluster.profile.read_text())
-    body["store"] = f"{cluster.store.address}/pieces-{kind}"
-    body["engine"] = {"kind": kind, "workers": 1, "memory": "1500M"}
-    profile = cluster.folder / f"{kind}.yaml"
-    profile.write_text(yaml.safe_dump(body))
-    return replace(cluster, profile=profile, store=ArtifactStore.open(body["store"]))
 
 
 def until(what: str, seen: Callable[[], Any]) -> Any:
@@ -42,7 +27,7 @@ def until(what: str, seen: Callable[[], Any]) -> Any:
 def test_lost_pods_of_pieces_change_no_bit_of_a_model(cluster: Cluster, green: Started, kind: str) -> None:
     if kind == "ray" and "rayjobs" not in cluster.kubectl("api-resources", "--api-group=ray.io", "-o", "name"):
         pytest.skip("needs KubeRay in the cluster")
-    own = with_engine(cluster, kind)
+    own = cluster.beside(f"pieces-{kind}", engine={"kind": kind, "workers": 1, "memory": "1500M"})
     run = own.start(green.project)
 
     def at_work() -> set[str]:

@@ -27,25 +27,11 @@ SPOOLED = 1.5
 """Seconds after which the rows of an answer are in the spool, where a kill does not reach them."""
 
 
-class Predictor:
-    """A predictor of a model that follows the ledger and logs; it can be killed, and another one started."""
+class Client:
+    """Asks a predictor of a model at an address."""
 
-    def __init__(self, store: ArtifactStore, name: str) -> None:
-        self.store, self.name, self.address = store, name, f"http://127.0.0.1:{free_port()}"
-        options = ["--port", self.address.rpartition(":")[2], "--follow", "0.3", "--log", "none"]
-        command = [sys.executable, "-m", "gatehouse.cli.main", "predictor", name, "--store", store.address, *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + PATIENCE
-        while not self._ready():
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"the predictor of {name} did not start: {self.process.poll()}")
-            time.sleep(0.2)
-
-    def _ready(self) -> bool:
-        try:
-            return requests.get(f"{self.address}/v2/health/ready", timeout=5).ok
-        except requests.ConnectionError:
-            return False
+    def __init__(self, store: ArtifactStore, name: str, address: str) -> None:
+        self.store, self.name, self.address = store, name, address
 
     def described(self) -> dict[str, Any]:
         body: dict[str, Any] = requests.get(f"{self.address}/v2/models/{self.name}", timeout=60).json()
@@ -85,6 +71,27 @@ class Predictor:
 
         with ThreadPoolExecutor(CLIENTS) as clients:
             return sum(clients.map(ask, [rows.slice(at, BATCH) for at in range(0, rows.num_rows, BATCH)]))
+
+
+class Predictor(Client):
+    """A predictor of a model that follows the ledger and logs; it can be killed, and another one started."""
+
+    def __init__(self, store: ArtifactStore, name: str) -> None:
+        super().__init__(store, name, f"http://127.0.0.1:{free_port()}")
+        options = ["--port", self.address.rpartition(":")[2], "--follow", "0.3", "--log", "none"]
+        command = [sys.executable, "-m", "gatehouse.cli.main", "predictor", name, "--store", store.address, *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + PATIENCE
+        while not self._ready():
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"the predictor of {name} did not start: {self.process.poll()}")
+            time.sleep(0.2)
+
+    def _ready(self) -> bool:
+        try:
+            return requests.get(f"{self.address}/v2/health/ready", timeout=5).ok
+        except requests.ConnectionError:
+            return False
 
     def kill(self) -> None:
         """Kill it as a lost node does, once its rows are spooled; the next one sends them."""

@@ -33,7 +33,7 @@ POLICY = GatePolicy.model_validate(
 ROWS = table(9000, seed=11)
 
 
-def _enter(gate: Gate, data: tuple[str, str], steps: int, seed: int) -> str:
+def enter(gate: Gate, data: tuple[str, str], steps: int, seed: int) -> str:
     """Train a model and take it through the gate; the decision."""
     model = publish_model(gate.store, *data, steps=steps, seed=seed)
     gate.say_how_it_was_made(model)
@@ -52,13 +52,13 @@ def test_equals_rise_to_champion_and_a_worse_one_goes_back(
     snapshot = str(next(iter(store.references("snapshots"))))
     training_set = publish_training_set(store, table(), task="binary", snapshot=snapshot)
     data = training_set, publish_split(store, training_set)
-    assert _enter(gate, data, 150, 0) == "approved" and _enter(gate, data, 150, 1) == "awaiting promotion"
+    assert enter(gate, data, 150, 0) == "approved" and enter(gate, data, 150, 1) == "awaiting promotion"
     outcomes = tmp_path / "outcomes.parquet"
     steps = replay(store, NAME, POLICY, ROWS, ["flight_id"], "label", 3000, outcomes)
     assert [(step.decision, step.share) for step in steps] == [("began", 0.1), ("stepped", 0.5), ("promoted", 1.0)]
     logged = [table.num_rows for table in live_tables(store, live_files(store, NAME, None))]
     assert sum(logged) == 6000, "the killed predictors lost nothing"
-    assert _enter(gate, data, 2, 3) == "awaiting promotion", "the gate was too lenient"
+    assert enter(gate, data, 2, 3) == "awaiting promotion", "the gate was too lenient"
     steps = replay(store, NAME, POLICY, ROWS, ["flight_id"], "label", 4500, outcomes)
     assert steps[-1].decision == "taken back" and "brier: worse by" in steps[-1].reasons[1]
     state = Ledger(store, NAME).state()
