@@ -109,6 +109,12 @@ def test_an_unchanged_run_elsewhere_is_all_memo_and_imports_no_framework(
         copy.verify(reference)
 
 
+def test_forcing_a_stage_runs_it_and_only_it(copy: ArtifactStore, project: Path, raw: Path) -> None:
+    again = run(project, copy, raw, rerun="split")
+    assert again.exit_code == 0, explain(again)
+    assert _ran(again) == {"split"}
+
+
 def _ran(outcome: LocalRun) -> set[str]:
     return {stage for stage, state in memoised(outcome).items() if state == "finished"}
 

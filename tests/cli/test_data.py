@@ -14,6 +14,7 @@ from gatehouse.cli.data import app
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError, InvalidReferenceError, MissingArtifactError, StoreError
+from gatehouse.store.canonical import sha256_bytes
 from gatehouse.store.manifest import Column
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
@@ -63,6 +64,19 @@ def test_list_prints_references_and_states(store: ArtifactStore, family: dict[st
     assert {row["reference"] for row in _json(store, "list", "splits")} == {str(family["split"])}
 
 
+def test_show_takes_a_cut_digest(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    assert json.loads(_run(store, "show", family["split"].short, "--json").stdout)["kind"] == "splits"
+    assert str(family["split"]) in _run(store, "show", "splits/x").stdout
+    message = _run(store, "show", "splits/x").stdout
+    assert str(family["before"]) in message and "made from" in message, (
+        "a reference is there to be copied, however long it is"
+    )
+    assert "train.json" in message and '"kind"' not in message
+    assert "is the beginning of 2 references" in _fails(store, "show", "snapshots/s")
+    assert "is not in the store" in _fails(store, "show", "models/none")
+    assert "is not a reference" in _fails(store, "show", "nothing")
+
+
 def test_verify_reports_everything_that_is_wrong(store: ArtifactStore, family: dict[str, Reference]) -> None:
     assert {item["state"] for item in _json(store, "verify")} == {"intact"}
     for entry, file in (("second", "p.parquet"), ("split", "train.json")):
@@ -108,6 +122,17 @@ def test_gc_changes_nothing_unless_told_and_then_only_what_is_old(
     assert [item["state"] for item in _json(store, "gc", "--delete", "--days", 0)] == ["deleted"]
     assert "nothing to collect" in _run(store, "gc").stdout
     assert "5 references verified" in _run(store, "verify").stdout
+
+
+def test_a_broken_manifest_is_a_finding_of_gc_and_verify(store: ArtifactStore, family: dict[str, Reference]) -> None:
+    data = b"[" * 100_000
+    broken = f"datasets/t/sha256-{sha256_bytes(data)}"
+    store.objects.put_bytes(f"{broken}/manifest.json", data)
+    items = _json(store, "gc", "--delete", "--days", 0, code=1)
+    assert [(item["kind"], item["state"]) for item in items] == [("manifest", "broken"), ("blob", "kept")]
+    assert "While a manifest is broken, no data is deleted" in _run(store, "gc", code=1).stdout
+    output = _run(store, "verify", code=1).stdout
+    assert broken in output and "5 references verified" in output and "1 broken" in output
 
 
 def test_erase_asks_and_without_a_terminal_needs_yes(store: ArtifactStore, family: dict[str, Reference]) -> None:

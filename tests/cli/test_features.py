@@ -100,6 +100,17 @@ def _overwrite(place: Place, fare: float) -> None:
     SqliteOnline(sqlite_file(place.store, "flights"), "flights").write(view, rows)
 
 
+def test_lineage_as_text_and_json(place: Place) -> None:
+    assert "raw.trips.town" in place.run("lineage", "trips.town").stdout
+    lineage = place.json("lineage", "trips")
+    assert lineage["known_from"] == "event_timestamp + 5 min"
+    assert lineage["features"]["trips.fare"] == {
+        "values": ["raw.trips.fare"],
+        "others": ["raw.trips.driver", "raw.trips.ended", "raw.trips.town"],
+        "exact": True,
+    }
+
+
 def test_bad_input_is_told_in_words(place: Place, tmp_path: Path) -> None:
     good, to = ask(tmp_path, "8,2013-06-01 12:10:00Z,x"), tmp_path / "out.parquet"
     (none := tmp_path / "none.csv").write_text("driver,event_timestamp\n")
@@ -151,3 +162,27 @@ def test_tables_of_other_definitions_are_never_taken_for_those_of_the_present_on
     for command in (("retrieve", rows, tmp_path / "o.csv"), ("materialize",), ("skew",)):
         assert "say of trips (views/trips.sql), nor do 3 others of that moment" in place.fails(*command)
     assert place.json("list")[0]["differs"] == "views/trips.sql"
+
+
+@pytest.mark.parametrize("second", ["02/02/2024", "01/13/2024", "2024-01-13"])
+def test_a_time_is_read_by_itself_and_not_by_the_other_rows(place: Place, tmp_path: Path, second: str) -> None:
+    rows = ask(tmp_path, "00007,01/02/2024,x", f"00700,{second},y")
+    error = place.fails("retrieve", rows, tmp_path / "out.csv", "--view", "trips")
+    assert error.startswith("rows.csv: event_timestamp in row 1: ") and "01/02/2024" in error
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize("key", ["1.7", "-0.5", "0x1", "1e3", "nan", "true", "9223372036854775808", "1.0", "+1", "1_0"])
+@pytest.mark.parametrize("online", [(), ("--online",)])
+def test_a_key_that_is_no_whole_number_is_no_other_key(
+    place: Place, tmp_path: Path, key: str, online: tuple[str, ...]
+) -> None:
+    definitions = place.project / "repo/definitions.py"
+    definitions.write_text(definitions.read_text().replace('name="driver"', 'name="driver", type="int64"'))
+    rows = ask(tmp_path, "1,2013-06-01T12:10:00Z,x", f"{key},2013-06-01T12:10:00Z,y")
+    error = place.fails("retrieve", rows, tmp_path / "out.csv", *online)
+    assert error.startswith("rows.csv: driver in row 2: ") and repr(key) in error
+    times = pa.array([NOON, NOON], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"driver": [2.0, 1.7], "event_timestamp": times}), tmp_path / "keys.parquet")
+    error = place.fails("retrieve", tmp_path / "keys.parquet", tmp_path / "out.csv", *online)
+    assert error.startswith("keys.parquet: driver in row 2: ") and "1.7" in error

@@ -1,5 +1,6 @@
 """`gatehouse data try`: one command from a file to a contract and a report, with files that packages ship."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typer.testing import CliRunner
 from gatehouse.api.projects import declared
 from gatehouse.cli.data import app
 from gatehouse.data.snapshot.sniffing import sniff
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.sources.catalog import parse_source
+from gatehouse.store.canonical import canonical_json
 from gatehouse.store.store import ArtifactStore
 
 
@@ -72,3 +76,11 @@ def test_a_personal_value_that_moved_into_a_column_of_numbers_is_shown_nowhere(
     assert not any(b"@example.org" in page for page in [output.encode(), *pages])
     rows = [row for path in files if path.suffix == ".parquet" for row in pq.read_table(path).to_pylist()]
     assert not any("bella" in str(row) for row in rows if few or "raw" in row)
+
+
+def test_the_snapshot_is_the_one_that_a_run_takes(store: ArtifactStore) -> None:
+    Path("t.csv").write_text("z,day,n\n1,2024-01-01,1\n2,2024-01-02,2\n3,2024-01-02\n")
+    output = _try("t.csv", store).output
+    assert "1 row with more or fewer cells than the header will be rejected" in output
+    spec = parse_source(json.loads(canonical_json(_source("t.csv"))))
+    assert snapshot(SnapshotRequest(source=spec, force="again"), store).snapshot in output

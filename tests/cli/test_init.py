@@ -20,8 +20,6 @@ from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.project.checking import check_project
 from gatehouse.training.spec import task_of
 
-register("init")
-
 
 def _visits(folder: Path, rows: int = 400, prices: int = 7) -> Path:
     """Separated by `;`, with decimal commas, epoch times, names with blanks, and rows that are alike."""
@@ -35,6 +33,7 @@ def _visits(folder: Path, rows: int = 400, prices: int = 7) -> Path:
 
 
 def _init(*arguments: object, fails: bool = False) -> Result:
+    register("init")  # Other tests register other commands.
     result = CliRunner().invoke(app, ["init", *map(str, arguments)])
     assert bool(result.exception) == fails, result.output
     return result
@@ -81,6 +80,14 @@ def test_a_project_is_not_there_before_it_is_whole(folder: Path, monkeypatch: py
     assert Path(message.partition("\nreport ")[2].split()[0]).is_file()
     assert check_project(folder / "visits") and {path.name for path in folder.iterdir()} == {"visits", "visits.csv"}
     assert (folder / "visits").stat().st_mode & 0o055
+
+
+def test_numbers_since_1970_are_the_time_when_they_are_named(folder: Path) -> None:
+    lines = "".join(f"{1_700_000_000_000 + n * 10**7},{n % 7},{n % 2}\n" for n in range(90))
+    (folder / "e.csv").write_text("no 1,n,y\n" + lines)
+    output = " ".join(_init("e", "--from", folder / "e.csv", "--label", "y", "--time", "no 1").output.split())
+    assert "may be milliseconds since 1970: --time of" in output and "decided no 1" in output
+    assert check_project(folder / "e").file.source.tables["e"].times == {"no 1": "milliseconds"}
 
 
 def test_parquet_with_a_key_and_the_time_of_the_outcome(folder: Path) -> None:
@@ -171,3 +178,20 @@ def test_what_does_not_fit_is_refused_alone_and_nothing_is_left(folder: Path, fl
         raise result.exception
     assert not result.output
     assert not (folder / "visits").exists()
+
+
+def test_rare_labels_many_categories_and_percents_are_met(folder: Path) -> None:
+    lines = (f"{n},{n % 13}.5%,v{n % 150},{'yes' if n % 11 == 0 else 'no'}\n" for n in range(600))
+    (folder / "rare.csv").write_text("id,share,street_id,bought\n" + "".join(lines))
+    output = _init("rare", "--from", "rare.csv", "--label", "bought").output
+    assert (
+        "street_id has 150 values" in output and "--without 'street_id'" in output and "--group 'street_id'" in output
+    )
+    project = check_project(folder / "rare")
+    assert project.file.calibration is not None and project.file.calibration.threshold.rule == "f_beta"
+    assert '"share": "numeric"' in (folder / "rare/features/definitions.py").read_text()
+    with duckdb.connect() as connection:
+        [data] = folder.glob("rare/.gatehouse/store/blobs/**/*.parquet")
+        assert connection.execute(f"SELECT max(share) FROM read_parquet('{data}')").fetchall() == [(0.125,)]
+    _init("even", "--from", _visits(folder), "--label", "bought")
+    assert check_project(folder / "even").file.calibration is None

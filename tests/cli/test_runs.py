@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import requests
+import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from gatehouse.cli.runs import app
+from gatehouse.cli.runs import app, mlflow
 from gatehouse.errors import ConfigurationError
 from gatehouse.notebook.store import Store
 from gatehouse.server.app import create_app
@@ -68,6 +69,13 @@ def _run(store: ArtifactStore, *arguments: object, code: int = 0) -> Result:
     return result
 
 
+def test_list_shows_trials_below_their_run(store: ArtifactStore) -> None:
+    lines = _run(store, "list", "--metric", "loss").stdout.splitlines()
+    assert [line[10:21].rstrip() for line in lines[1:]] == ["20130115", *(f"  trial {number}" for number in range(6))]
+    assert lines[0].split()[-2:] == ["duration", "loss"] and "system/" not in lines[0]
+    assert "NaN" in lines[-1] and "FAILED" in lines[-1]
+
+
 def test_runs_are_searched_by_ranges_and_sorted_at_all_three_doors(store: ArtifactStore) -> None:
     """The parameter is meant, not the metric of that name, and its texts compare as numbers."""
     where, expected = "lr=1e-4..1e-3", ["trial 3", "trial 2", "trial 1"]
@@ -113,9 +121,22 @@ def test_curves_of_several_runs_stand_on_the_same_axes_at_all_three_doors(store:
     assert isinstance(refused, ConfigurationError) and "at most 8 runs" in str(refused)
 
 
+def test_mlflow_says_what_to_install_where_its_pages_are_not(store: ArtifactStore) -> None:
+    app = typer.Typer()
+    app.command()(mlflow)
+    result = CliRunner().invoke(app, ["--store", store.address])
+    assert isinstance(result.exception, ConfigurationError) and "'.[ui]'" in str(result.exception)
+
+
 def test_show_has_parameters_courses_and_the_runs_below(store: ArtifactStore) -> None:
     shown = _run(store, "show", "trial 4").stdout
     assert "0.01" in shown and "█" in shown and "▁" in shown
     body = json.loads(_run(store, "show", "trial 5", "--json").stdout)
     assert body["metrics"] == {"loss": None} and body["status"] == "FAILED"
     assert len(json.loads(_run(store, "show", "20130115", "--json").stdout)["children"]) == 6
+
+
+def test_compare_says_what_differs_and_numbers_that_are_equal_do_not(store: ArtifactStore) -> None:
+    body = json.loads(_run(store, "compare", "trial 0", "trial 4", "--json").stdout)
+    assert body["differs"] == {"lr": ["0.00005", "0.01"]} and body["same"]["seed"] == "7.0"
+    assert _run(store, "compare", "trial 0", "trial 4").stdout.startswith("\ndiffers\n")

@@ -98,6 +98,18 @@ def test_what_is_published_is_listed_with_its_best_trial_and_why_it_ended(store:
     assert body["values"]["log_loss"] < 0.6 and "max_trial_count" in body["why"]
 
 
+def test_the_newest_experiment_of_a_model_is_meant_published_or_not(store: ArtifactStore) -> None:
+    begun(store)
+    made = published(store, study="other")
+    assert find_experiment(store, "flights").reference == made
+    first, second = listed(store)
+    assert (first["state"], first["began"], second["state"]) == ("ended", None, "interrupted")
+    written = store.objects.stat(f"{made}/manifest.json").modified
+    assert first["changed"].startswith(time.strftime("%Y-%m-%dT%H:%M", time.gmtime(written))) and second["began"]
+    begun(store, key="beef" * 16)
+    assert find_experiment(store, "flights").study == "beef" * 16
+
+
 def test_a_study_that_is_under_way_stands_first_and_its_trials_are_shown(store: ArtifactStore) -> None:
     published(store, study="other")
     begun(store)

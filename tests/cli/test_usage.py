@@ -1,6 +1,7 @@
 """Mistakes of a project and of the command line: exit code and what the error names."""
 
 import errno
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +22,22 @@ def _main(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
     with pytest.raises(SystemExit) as ended:
         main()
     return ended.value.code
+
+
+@pytest.mark.parametrize("command", [["check"], ["compile"], ["run"]])
+def test_commands_find_a_broken_query_before_anything_else(tmp_path: Path, command: list[str]) -> None:
+    path = create_project("broken", tmp_path) / "features/views/customer_history.sql"
+    path.write_text(path.read_text().replace("count(*)", "cout(*)"))
+    ended = subprocess.run(
+        [sys.executable, "-m", "gatehouse.cli.main", *command, str(tmp_path / "broken")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == ConfigurationError.exit_code
+    assert "views/customer_history.sql" in ended.stdout + ended.stderr
+    assert not list(tmp_path.glob("compiled/*.yaml"))
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_an_edited_module_and_a_package_of_another_version_are_named(
     assert "9.9.9" in _why("split", "a", "b", "--store", store.address).output
 
 
+def test_a_stage_is_told_by_its_fields_modules_and_packages() -> None:
+    split_code = json.loads(_why("split", "--json").output)
+    assert {"training_set", "spec"} <= set(split_code["fields"]) and "numpy" in split_code["distributions"]
+    assert DIVIDE in split_code["modules"] and "gatehouse.data.splitting" in _why("split").output
+    body = json.loads(_why("train", "--json").output)
+    assert "live" in body["left_out"] and "live" not in body["fields"] and "spec" in body["fields"]
+    assert len(set(body["left_out"])) == len(body["left_out"]), "models in place of each other have fields of one name"
+    assert _why("resolve").output.startswith("resolve runs every time. ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -58,6 +58,15 @@ def test_a_table_that_anything_wrote_has_no_reference_and_is_read(tmp_path: Path
             task.take("data", artifact)
 
 
+def test_an_output_with_nothing_in_it_is_as_no_artifact(store: ArtifactStore, tmp_path: Path) -> None:
+    output = dsl.Model(uri=str(tmp_path / "model"))
+    assert ComponentTask(store.address).give(output, "") == ""
+    task = ComponentTask("", output)
+    for artifact in (output, None):
+        assert task.is_nothing(artifact) and task.find(artifact) == task.take("model", artifact, "models") == ""
+    assert not task.kept and local_files(None, tmp_path) is None
+
+
 def test_a_part_of_a_split_is_its_rows(store: ArtifactStore, data: tuple[str, str], tmp_path: Path) -> None:
     task, part = ComponentTask(store.address), dsl.Dataset(uri=str(tmp_path / "test"))
     assert task.give(part, data[1], part="test") == store.address_of(data[1])
@@ -105,6 +114,11 @@ def test_who_can_follow_a_reference_gets_a_manifest_and_anybody_else_the_files(
     assert alone.give(rows, training_set) == alone.give(folder, split_) == ""
     assert {path.name for path in Path(folder.path).iterdir()} == files
     assert pq.read_table(rows.path) == table() and rows.metadata == folder.metadata == {}
+
+
+def test_a_task_tried_again_finds_its_unfinished_store(tmp_path: Path) -> None:
+    first, second = (ComponentTask("", unfinished=tmp_path / "unfinished") for _ in range(2))
+    assert second.store.exists(lay_out(first.store)[0]) and not second.kept
 
 
 def test_stages_run_with_checked_fields_and_again_where_the_run_says_so(

@@ -13,7 +13,7 @@ from gatehouse.components import snapshot, split, validate
 from gatehouse.data.datasets import read_dataset
 from gatehouse.data.splitting.publication import Roles
 from gatehouse.data.validation.contract import publish_contract
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, DeclarationError
 from gatehouse.store.store import ArtifactStore
 from tests.components import call
 
@@ -144,6 +144,18 @@ def test_a_rule_that_cannot_be_judged_fails_unless_it_is_allowed(
     assert len(judged.warnings) == 1 and judged.warnings[0].startswith("not checked: ") and rule in judged.warnings[0]
 
 
+def test_rules_that_only_warn_and_keys_within_the_table_do_not_fail(tmp_path: Path) -> None:
+    warned = _with(
+        columns={"shop": {"type": "int64"}, "at": {"type": "timestamp"}, "amount": {"type": "double"}},
+        freshness={"column": "at", "within": "P1D", "severity": "warn"},
+        foreign_keys=[{"columns": ["shop"], "table": "dataset"}],
+    )
+    warned["tables"]["dataset"]["columns"]["amount"]["warn"] = {"psi": 0.2}
+    judged = call(validate, tmp_path, data=ORDERS, contract=warned, table="dataset")
+    assert (judged.verdict, judged.reasons) == ("pass", [])
+    assert ["freshness" in judged.warnings[0], "dataset.amount" in judged.warnings[1]] == [True, True]
+
+
 def test_a_dataset_without_rows_is_a_verdict(tmp_path: Path) -> None:
     (tmp_path / "csv").write_text("shop,at,amount,kind\n")
     for rows in (ORDERS.slice(0, 0), dsl.Dataset(uri=str(tmp_path / "csv"))):
@@ -151,6 +163,23 @@ def test_a_dataset_without_rows_is_a_verdict(tmp_path: Path) -> None:
         (reason,) = judged.reasons
         assert judged.verdict == "fail" and "found none" in reason and "keys" not in reason
         assert "found none" in text(judged.report.path) and judged.validation.metadata["reference"] == "none"
+
+
+def test_equal_rows_are_one_snapshot(tmp_path: Path, store: ArtifactStore) -> None:
+    inputs = {"store": store.address, "name": "orders", "keys": ["shop"], "event_time": "at"}
+    shuffled = ORDERS.take(pa.array(RANDOM.permutation(ROWS)))
+    first = call(snapshot, tmp_path, dataset=ORDERS, tables=True, **inputs)
+    assert (first.rows, first.as_of, first.warnings) == ({"orders": ROWS}, ORDERS["at"][-1].as_py().isoformat(), [])
+    assert read_dataset(first.snapshot.path).sort_by("at").equals(ORDERS)
+    again = call(snapshot, tmp_path, dataset=shuffled, **inputs)
+    reference = first.snapshot.metadata["reference"]
+    assert again.snapshot.metadata["reference"] == reference and store.exists(reference)
+    assert call(snapshot, tmp_path, dataset=ORDERS.slice(1), **inputs).snapshot.metadata["reference"] != reference
+    with pytest.raises(DeclarationError, match="2,700"):
+        call(snapshot, tmp_path, dataset=ORDERS, **inputs | {"event_time": ""})
+    for wrong, place in (({"keys": ["none_such"]}, "none_such"), ({"name": "My Table"}, "name: .*'My Table'")):
+        with pytest.raises(ConfigurationError, match=place):
+            call(snapshot, tmp_path, dataset=ORDERS, **inputs | wrong)
 
 
 def test_parts_are_all_rows_once(tmp_path: Path, store: ArtifactStore) -> None:

@@ -15,7 +15,9 @@ from gatehouse.data.distances import (
     kolmogorov_smirnov,
     kullback_leibler,
     l_infinity,
+    mean_shift,
     population_stability,
+    spread_ratio,
     wasserstein,
 )
 
@@ -63,6 +65,22 @@ def test_a_side_without_rows_is_at_no_distance(distance: Callable[[list[int], li
     assert math.isnan(distance([], []))
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         distance([1, 2], [3])
+
+
+def test_histograms_by_hand() -> None:
+    expected = (0.25 - 0.5) * math.log(0.25 / 0.5) + (0.75 - 0.5) * math.log(0.75 / 0.5)
+    assert population_stability([50, 50], [25, 75]) == pytest.approx(expected)
+    assert jensen_shannon([7, 0], [0, 3]) == l_infinity([7, 0], [0, 3]) == 1
+    assert l_infinity([50, 50], [100, 0]) == 0.5
+
+
+def test_means_and_spreads_by_hand() -> None:
+    assert mean_shift(3.0, 1.0, 4.0) == 0.5
+    assert mean_shift(3.0, 3.0, 0.0) == 0 and mean_shift(3.0, 4.0, 0.0) == math.inf
+    assert math.isnan(mean_shift(None, 1.0, 1.0)) and math.isnan(mean_shift(1.0, None, 1.0))
+    assert spread_ratio(2.0, 1.0) == spread_ratio(1.0, 2.0) == 2
+    assert spread_ratio(0.0, 0.0) == 1 and spread_ratio(0.0, 1.0) == math.inf
+    assert math.isnan(spread_ratio(None, 1.0)) and math.isnan(spread_ratio(1.0, None))
 
 
 def test_distances_of_numbers_are_those_of_scipy() -> None:

@@ -9,10 +9,13 @@ import pytest
 from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
+from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws, percentiles
 from gatehouse.evaluation.bootstrap import compared as compare
+from gatehouse.evaluation.evaluating import uncertainty_of
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.report import estimate
+from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import EvaluateRequest, units_of
 from gatehouse.metrics.arithmetic import holm
 from gatehouse.metrics.catalogue import metric_named, metrics_for
@@ -54,6 +57,14 @@ def test_what_a_split_keeps_together_is_a_unit(columns: tuple[str, ...], units: 
     assert Units.of_split(part(np.array([0, 0, 0, 1, 1, 1])), columns).name == "group"
 
 
+def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
+    groups = np.array([0, 0, 0, 1, 1, 1])
+    assert Units.of(part(groups), "", "decided").name == "group"
+    assert Units.of(part(groups), "day", "decided").number == 2
+    with pytest.raises(ConfigurationError, match="resample_by: plane: expected the same value in all rows of a group"):
+        Units.of(part(groups), "plane", "decided")
+
+
 def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
     units = Units.of(part(), "plane", "")
     draws = np.array(list(units.draws(200, 3)))
@@ -68,6 +79,20 @@ def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
     whole, last = on_draws([DrawnMetrics(np.sum), DrawnMetrics(lambda times: times[0], 1, 3)], units, 50, 7, order).T
     assert (whole == 6).all()
     assert last.tolist() == [times[4] for times in units.draws(50, 7)]
+
+
+def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
+    draw = np.random.default_rng(5)
+    labels = np.repeat(draw.integers(0, 2, 60).astype(float), 10)
+    probabilities = np.repeat(draw.uniform(0.2, 0.8, 60), 10)
+    units = Units("plane", 60, np.repeat(np.arange(60), 10))
+    models = {"candidate": BINARY.read(probabilities, None)}
+    spec = EvaluationSpec(bootstrap_samples=200)
+    result, _ = uncertainty_of(metrics_for("binary"), labels, models, units, spec)
+    assert (result.unit, result.units, result.samples) == ("plane", 60, 200)
+    alone, _ = uncertainty_of(metrics_for("binary"), labels, models, Units("row", 600), spec)
+    wide, narrow = (entry.intervals["candidate"]["log_loss"] for entry in (result, alone))
+    assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
 
 def test_percentiles_of_few_units_are_those_of_a_t_interval() -> None:

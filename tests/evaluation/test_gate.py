@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gatehouse.evaluation import gate
 from gatehouse.evaluation.gate import (
     NOT_TRIED,
     Comparison,
@@ -144,6 +145,12 @@ def test_an_interval_that_spans_a_tolerance_below_what_the_rows_can_show_is_inco
     assert verdict_of((*rules, Rule("other", "a", "b", False))) == "refused", "what is broken counts more"
 
 
+def test_figures_are_written_alike_everywhere() -> None:
+    figures = [gate.figure(value) for value in (0.0, 0.001, 0.000999, 9.9999, 10.0, 1e10, -0.5)]
+    assert figures == ["0.0000", "0.0010", "0.000999", "9.9999", "10", "1.000e+10", "-0.5000"]
+    assert gate.side_of(0.0) == "equal" and gate.side_of(1e-5) == "0.00001 worse"
+
+
 def test_an_equal_candidate_keeps_the_smallest_tolerance_four_times_in_five() -> None:
     error, draw = 0.3, np.random.default_rng(0)
     tolerance = Comparison("log_loss", 0, 0, 0, 0, 0, error).smallest_shown(0.95)
@@ -248,6 +255,18 @@ def test_a_worse_champion_and_better_slices_never_turn_a_pass_into_a_refusal(
     before = judged(policy, candidate, baseline, comparison, slices)
     after = judged(policy, candidate, baseline, eased, lifted)
     assert verdict_of(before) == "refused" or verdict_of(after) == "pass"
+
+
+def test_limits_of_metrics_that_are_better_low_are_upper_ones() -> None:
+    policy = GatePolicy(slices={"log_loss": 0.5}, leakage_alarm={"log_loss": 0.4}).resolved(profile_of(BINARY))
+    slices = {"log_loss": {"a": 0.45, "b": 0.55}}
+    rules = {rule.name: rule for rule in applied_rules(policy, Evidence(MODEL, GOOD, BASELINE, None, slices, True))}
+    assert str(rules["slice b"]) == "slice b: expected log_loss of at most 0.5, found 0.5500"
+    assert rules["leakage alarm log_loss"].holds
+    assert not rules["slice b"].holds
+    low = Evidence(MODEL, GOOD | {"log_loss": 0.39}, BASELINE, None, {"log_loss": {"a": 0.45}}, True)
+    reported = [str(rule) for rule in applied_rules(policy, low) if not rule.holds]
+    assert reported == ["leakage alarm log_loss: expected log_loss of at least 0.4, found 0.3900"]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,27 @@ def test_each_model_is_measured_at_its_own_threshold(tmp_path: Path) -> None:
         assert metrics[role]["f1"] == pytest.approx(reference.f1_score(TRUTH == 1, read >= threshold)), role
 
 
+def test_answers_of_a_language_model_are_compared_by_accuracy(tmp_path: Path) -> None:
+    answers = np.where(RANDOM.random(ROWS) < 0.8, NAMES[TRUTH], "As a language model, I cannot")
+    columns = {"label": NAMES[TRUTH], "score": answers, "old": NAMES[SHARES.argmax(axis=1)], "site": NAMES[TRUTH]}
+    arguments: dict[str, Any] = {"task": "multiclass", "champion_score": "old", "slices": ["site"]}
+    made = judged(tmp_path, columns, **arguments)
+    assert (made.verdict, [reason.split(":")[0] for reason in made.reasons]) == ("refused", ["champion accuracy"])
+    assert made.metrics.metadata["accuracy"] == pytest.approx((answers == NAMES[TRUTH]).mean())
+    shown = made.curves.metadata["confusionMatrix"]["annotationSpecs"]
+    assert [entry["displayName"] for entry in shown] == [*NAMES, "others"]
+
+
+def test_scores_that_are_too_good_and_slices_that_are_too_small_are_said(tmp_path: Path) -> None:
+    columns = {"label": TRUTH == 1, "score": np.where(TRUTH == 1, 0.99, 0.01), "site": NAMES[TRUTH]}
+    spec = QUICK | {"min_slice_rows": 200}
+    made = judged(tmp_path, columns, slices=["site"], spec=spec, policy={"slices": {}})
+    assert made.verdict == "pass"
+    assert any("roc_auc 1" in text for text in made.warnings) and any("3 of 3 slices" in text for text in made.warnings)
+    alarmed = judged(tmp_path, columns, policy={"leakage_alarm": {"roc_auc": 0.95}})
+    assert alarmed.verdict == "refused" and "roc_auc" in alarmed.reasons[0]
+
+
 def test_weights_count_as_repeated_rows_which_are_drawn_together(tmp_path: Path) -> None:
     weights, scores = RANDOM.integers(0, 4, ROWS), np.clip(SHARES[:, 1], 0, 1)
     columns = {"label": TRUTH == 1, "score": scores, "weight": weights}

@@ -122,3 +122,19 @@ def test_what_is_wrong_is_said_with_its_place_before_anything_is_measured(judged
         judged_bench.evaluate(judged_bench.models["good"], policy=GatePolicy.model_validate(written("own_rules")))
     with pytest.raises(BuilderError, match="elsewhere"):
         judged_bench.evaluate(judged_bench.models["good"], spec=SPEC.model_copy(update={"metrics": ("elsewhere.a:b",)}))
+
+
+@pytest.mark.parametrize("name", ["cost", "shop costs:cost", "shop.costs:", "shop.costs:cost:more", "shop.costs.cost"])
+def test_other_forms_of_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="metrics"):
+        EvaluationSpec(metrics=(name,))
+    with pytest.raises(ValueError, match="bars"):
+        GatePolicy.model_validate({"bars": {name: {"min": 1}}})
+    with pytest.raises(ValueError, match="own_rules"):
+        GatePolicy.model_validate({"own_rules": {name: {}}})
+
+
+def test_a_rule_of_ones_own_takes_no_name_of_another(shop: Path) -> None:
+    for rules in ({"shop.rules:bar": {}}, {"shop.rules:margin": {}, "other.rules:margin": {}}):
+        with pytest.raises(ValueError, match="names no other rule has"):
+            GatePolicy.model_validate({"own_rules": rules})

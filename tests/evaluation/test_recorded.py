@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import Bar, ChampionRule, CostBounds, GatePolicy, RegressionRule, Terms
 from gatehouse.registry.policy_trial import verdict_by
 from gatehouse.store.canonical import canonical_json
@@ -80,8 +81,25 @@ def test_what_it_does_not_hold_was_not_measured_then(recorded: Any) -> None:
     assert verdict_by(*recorded(forget), alarmed).verdict == "refused", "one rule that was measured is enough"
 
 
+def test_latency_is_read_where_the_evaluation_left_it(judged_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = judged_bench.models["good"]
+    evaluation = judged_bench.evaluate(good).evaluation
+    for most, verdict in ((1e9, "pass"), (1e-9, "refused")):
+        policy = LENIENT.model_copy(update={"cost": CostBounds(latency_ms=most)})
+        result = verdict_by(judged_bench.store, evaluation, policy)
+        assert (result.verdict, result.not_measured) == (verdict, ())
+    monkeypatch.setattr(ArtifactStore, "measurements", lambda *_: [])
+    result = verdict_by(judged_bench.store, evaluation, policy)
+    assert (result.verdict, result.not_measured) == ("not known", ("latency",))
+
+
 @pytest.mark.parametrize("policy", [{"champion": {"metric": "brier", "tolerance": 1.0}}, {"better_than_guessing": 0.9}])
 def test_guessing_in_another_metric_or_confidence_was_not_measured_then(recorded: Any, policy: Any) -> None:
     requested = GatePolicy.model_validate({"must_beat_baseline": [], "leakage_alarm": {}, "slices": {}} | policy)
     result = verdict_by(*recorded(lambda files: None), requested)
     assert (result.verdict, result.not_measured) == ("not known", ("guessing",))
+
+
+def test_a_policy_of_another_task_is_refused(recorded: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"does not fit .*found rmse"):
+        verdict_by(*recorded(lambda files: None), LENIENT.model_copy(update={"bars": {"rmse": Bar(max=1.0)}}))

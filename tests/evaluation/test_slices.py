@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.report import _slices
 from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, slice_columns
-from gatehouse.evaluation.spec import EvaluationSpec
+from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.tasks import BINARY
 from gatehouse.project.checking import slice_problems
 
@@ -115,3 +116,11 @@ def test_a_slice_is_compared_with_the_champion_on_the_same_draws() -> None:
     comparison = sliced(champion=SCORES.copy())["carrier=AA"].comparisons["log_loss"]
     assert (comparison.worse_by, comparison.worst_bound, comparison.best_bound) == (0.0, 0.0, 0.0)
     assert sliced()["carrier=AA"].comparisons == {}
+
+
+def test_the_page_shows_a_slice_that_lacks_the_metric_of_its_limit() -> None:
+    entry = {"name": "city Chur", "rows": 30, "level": 1.0, "judged": True, "intervals": {}}
+    entry["metrics"] = {"candidate": {"log_loss": 0.1}}
+    limits = GatePolicy.model_validate({"slices": {"roc_auc": 0.5}})
+    shown = _slices([entry], {"candidate": {"log_loss": 0.2, "roc_auc": 0.8}}, limits)
+    assert shown["marks"] == {0: ""} and len(shown["rows"]) == 1

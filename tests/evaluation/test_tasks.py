@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.report import page
 from gatehouse.evaluation.result import EvaluateResult
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
@@ -110,6 +111,12 @@ def test_the_baseline_must_be_beaten_in_the_objective_by_default(bench: Bench) -
 )
 def test_probabilities_follow_the_names_of_classes(own: str, classes: str, expected: list[float]) -> None:
     assert by_class(np.array([[0.1, 0.2, 0.7]]), tuple(own), tuple(classes), 4).tolist() == [expected]
+
+
+def test_a_slice_that_cuts_the_groups_of_a_ranking_is_refused(tmp_path: Path) -> None:
+    bench = Bench("ranking", tmp_path, slices=("carrier",))
+    with pytest.raises(ConfigurationError, match=r"slices: carrier: expected one value in each group"):
+        bench.evaluate(bench.model(steps=1))
 
 
 def test_a_champion_that_does_not_know_a_class_gives_it_no_chance(tmp_path: Path) -> None:

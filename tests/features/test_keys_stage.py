@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from gatehouse.errors import ConfigurationError
 from gatehouse.features.keys_stage import TakeKeysRequest, take_keys
 from gatehouse.store.store import ArtifactStore
 
@@ -20,3 +23,13 @@ def test_a_file_is_published_as_it_is_and_its_reference_is_taken(store: Artifact
     renamed.write_bytes(file.read_bytes())
     assert taken(store, file.as_uri()) == taken(store, str(renamed)) == taken(store, reference) == reference
     assert taken(store, "") == ""
+
+
+def test_what_is_no_table_of_keys_is_named(store: ArtifactStore, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a CSV or Parquet file at .*absent\.csv, found none"):
+        taken(store, str(tmp_path / "absent.csv"))
+    (tmp_path / "asked.xlsx").touch()
+    with pytest.raises(ConfigurationError, match=r"asked\.xlsx: expected a file of entity rows that ends in \.csv or"):
+        taken(store, str(tmp_path / "asked.xlsx"))
+    with pytest.raises(ConfigurationError, match="or a reference keys/"):
+        taken(store, f"datasets/shops/sha256-{'0' * 64}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.kfp import local_run
 from gatehouse.runtime.process import owner_env
 from gatehouse.store.run import RUN_ID
@@ -56,6 +57,13 @@ def test_a_local_run_loads_no_client_of_a_cluster_and_retries_nothing(tmp_path: 
         "retried": [],
         "tasks": True,
     }
+
+
+def test_parameters_of_other_types_and_names_are_refused_before_anything_runs(store: ArtifactStore) -> None:
+    outcome = local_run.run_pipeline(EXAMPLE, "training", store, {"seed": 7.0, "sead": 7}, lambda _: None)
+    assert outcome.exit_code == ConfigurationError.exit_code and outcome.failure
+    message = outcome.failure["message"]
+    assert "seed: expected a whole number, found 7.0" in message and "sead: " in message
 
 
 def test_a_run_that_a_signal_stops_leaves_no_workspace(

@@ -1,5 +1,6 @@
 """A submission against a server that fails at every call in turn: there is one run in the end, and nothing doubled."""
 
+import re
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -43,6 +44,14 @@ def test_a_fault_at_any_call_ends_in_one_run(fault: str) -> None:
 
 def _on(day: str, revision: str = "", **changes: Any) -> Submission:
     return replace(SUBMISSION, upload=replace(SUBMISSION.upload, date=day, revision=revision), **changes)
+
+
+def test_what_people_see_begins_with_a_date_and_ends_with_the_digest(kfp_server: KfpServer) -> None:
+    run = _on("2026-11-27", "v1.2-3-g1a2b3c4").send(KfpApi.connect(kfp_server.endpoint))
+    (version,) = kfp_server.objects.pipeline_versions.values()
+    assert re.fullmatch(r"2026-11-27 v1\.2-3-g1a2b3c4 sha256-[0-9a-f]{12}", version["display_name"])
+    assert version["name"].startswith(version["display_name"].split()[-1]) and len(version["name"]) == 39
+    assert re.fullmatch(r"2026-11-27, [0-9a-f]{12}", run.name)
 
 
 @pytest.mark.parametrize("word", ["", "20130101-20130102"])

@@ -123,6 +123,11 @@ def test_a_server_of_several_users_needs_a_namespace() -> None:
         connect(server).server()
 
 
+def test_a_server_of_one_user_has_no_namespace(kfp_server: KfpServer) -> None:
+    with pytest.raises(ConfigurationError, match="kubeflow"):
+        connect(kfp_server, namespace="kubeflow").server()
+
+
 def test_a_token_is_read_again_when_it_is_refused(
     kfp_server: KfpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +180,13 @@ def test_a_run_that_a_user_terminated_is_cancelled_though_kfp_says_failed(
         kfp_server.objects.set_state(run.id, entry)
     assert api.run(run.id).state == state
     assert [item for item, _ in api.run(run.id).history] == states
+
+
+def test_tasks_have_the_times_at_which_they_began(api: KfpApi, kfp_server: KfpServer) -> None:
+    run = submit(api)
+    kfp_server.objects.begin_task(run.id, "say")
+    kfp_server.objects.begin_task(run.id, "omitted", state="")
+    assert list(api.run(run.id).tasks) == list(next(api.runs()).tasks) == ["say", "executor"]
 
 
 def _body(run: dict[str, Any]) -> dict[str, Any]:

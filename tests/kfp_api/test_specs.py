@@ -3,7 +3,7 @@
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.kfp_api.specs import parsed_parameters, parts_of, upload_of, version_name
+from gatehouse.kfp_api.specs import parsed_parameters, parts_of, tasks_of, upload_of, version_name
 from tests.stand_ins.kfp_api import PIPELINE
 
 SPEC = parts_of(PIPELINE)[0]
@@ -22,6 +22,14 @@ def test_a_version_is_named_by_what_it_runs() -> None:
     }
     assert len(names) == 4
     assert version_name(upload_of(SPEC)) == version_name(PIPELINE)
+
+
+def test_without_cache_a_spec_loses_nothing_else() -> None:
+    spec, platform = parts_of(upload_of({"pipeline_spec": SPEC, "platform_spec": {"platforms": {}}}, cache=False))
+    (task,) = tasks_of(spec)
+    (cached,) = tasks_of(SPEC)
+    assert task == {key: value for key, value in cached.items() if key != "cachingOptions"}
+    assert platform == {"platforms": {}}
 
 
 def test_values_are_read_as_the_type_of_their_parameter() -> None:

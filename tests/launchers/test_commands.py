@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gatehouse import components
 from gatehouse.errors import ConfigurationError, LaunchError
 from gatehouse.launchers.command import CheckpointCopies
 from gatehouse.launchers.launch_stage import (
@@ -25,6 +26,7 @@ from gatehouse.runtime.process import descendants
 from gatehouse.store.run import RUN_ID
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import read_points
+from tests.components import call
 from tests.stand_ins.kubernetes_api import kubernetes
 from tests.stand_ins.kubernetes_pods import run_pods
 
@@ -190,6 +192,12 @@ def test_steps_that_begin_anew_in_each_epoch_follow_each_other(store: ArtifactSt
     assert steps == [1, 2, 3, 4, 5, *range(4, 10)], "the second attempt repeats what the first printed after the copy"
 
 
+def test_steps_that_begin_anew_without_an_epoch_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    steps = PrintedMetrics()
+    assert [steps.step_of({"step": step, "loss": 1.0}) for step in (0.0, 0.0, 2.0)] == [0, 0, 2] and not caplog.text
+    assert steps.step_of({"step": 0.0}) == 0 and "print epoch" in caplog.text
+
+
 def test_a_copy_holds_what_was_last_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, other, copyfile = tmp_path / "here", tmp_path / "there", shutil.copyfile
     folder.mkdir()
@@ -240,6 +248,11 @@ def test_a_metric_that_is_not_known_for_sure_is_nan() -> None:
         assert math.isnan(read(*lines)[-1]["loss"]), lines
 
 
+def test_a_metric_of_two_meanings_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    read(*["train loss=0.1", "val loss=0.3"] * 3)
+    assert len(caplog.records) == 1
+
+
 def test_of_several_processes_rank_0_speaks() -> None:
     assert read("[default0]:loss=0.2", "[default1]:loss=0.9", "[default10]:loss=0.8") == [{"loss": 0.2}, {}, {}]
 
@@ -248,6 +261,12 @@ def read(*lines: str) -> list[dict[str, float]]:
     """The metrics of each line of one log."""
     reader = PrintedMetrics()
     return [reader.read(line) for line in lines]
+
+
+def test_the_task_that_makes_a_pickle_warns_of_it(tmp_path: Path) -> None:
+    script = "import os, pickle; pickle.dump([1.0], open(os.environ['GATEHOUSE_OUTPUT'] + '/model.pkl', 'wb'))"
+    made = call(components.launch, tmp_path, command=["python", "script.py"], script=script)
+    assert ["model.pkl" in warning for warning in made.warnings] == [True]
 
 
 def test_texts_of_a_user_reach_the_command_as_they_are(tmp_path: Path) -> None:

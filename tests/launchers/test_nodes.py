@@ -125,6 +125,18 @@ def test_all_ranks_begin_again_with_the_files_that_both_nodes_left_in_the_store(
     assert [json.loads((tmp_path / f"begins-{rank}").read_text()) for rank in "01"] == [kept] * 2
 
 
+def test_a_pod_ends_with_its_process_and_not_with_its_grace(tmp_path: Path) -> None:
+    begins = "import os, pathlib, sys, time; pathlib.Path(sys.argv[1], os.environ['RANK']).touch(); time.sleep(300)"
+    wrappers = _start(tmp_path, begins, "ab", "--grace-seconds=120")
+    try:
+        _wait(lambda: all((tmp_path / rank).exists() for rank in "01"))
+        wrappers[1].terminate()  # Its torchrun waits for the other node, which goes on.
+        assert wrappers[1].wait(40) == 143
+    finally:
+        for wrapper in wrappers:
+            wrapper.kill()
+
+
 def test_a_script_goes_on_from_its_shards_with_the_nodes_that_are_left(tmp_path: Path) -> None:
     wrappers = _start(tmp_path, ELASTIC, "abc", "--min-nodes=2")
     try:

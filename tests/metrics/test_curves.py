@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gatehouse.metrics.classification import roc_auc
-from gatehouse.metrics.curves import calibration, precision_recall, roc
+from gatehouse.metrics.curves import calibration, histogram, precision_recall, roc
 from tests.metrics.test_metrics import BINARY, BOTH
 
 
@@ -20,6 +20,13 @@ def test_calibration_has_bins_of_about_equal_size(rows: tuple[Any, Any], bins: i
     assert np.ptp(counts) <= 1
     assert (predicted * counts).sum() == pytest.approx(scores.sum())
     assert (observed * counts).sum() == pytest.approx(labels.sum())
+
+
+def test_the_histogram_holds_every_row() -> None:
+    draw = np.random.default_rng(0)
+    bins = histogram(draw.integers(0, 2, 1000), draw.random(1000))
+    assert bins[:, 1:].sum(axis=0) == pytest.approx([1, 1])
+    assert histogram(np.ones(3), np.array([0.0, 0.5, 1.0]))[:, 1].sum() == 0
 
 
 @given(BOTH)

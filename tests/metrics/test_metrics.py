@@ -1,5 +1,8 @@
 """Every metric against scikit-learn or its definition, and on draws against the drawn rows."""
 
+import subprocess
+import sys
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 from sklearn import metrics as sklearn
 from sklearn.preprocessing import label_binarize
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.metrics import classification, ranking
-from gatehouse.metrics.catalogue import METRICS, metric_named, metrics_for
+from gatehouse.metrics.catalogue import ALIASES, METRICS, MetricName, is_minimized, metric_named, metrics_for
 from gatehouse.metrics.curves import calibration
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import TASKS
@@ -214,6 +219,21 @@ def test_the_debiased_calibration_error_is_what_its_authors_draw() -> None:
     assert classification.calibration_error_debiased(many, np.full(100_000, 0.9)) == pytest.approx(0.4, abs=1e-6)
 
 
+def test_large_inputs_neither_overflow_nor_need_a_square_of_memory() -> None:
+    labels = np.repeat([0, 1], 500_000)
+    assert [classification.mcc(labels, labels == value) for value in (1, 0)] == [1.0, -1.0]
+    rows = 20_000
+    expected = np.mean(1 / np.arange(1, rows + 1))  # One relevant row is at each place in as many orders.
+    result = ranking.mean_reciprocal_rank(np.eye(1, rows)[0], np.zeros(rows), np.zeros(rows))
+    assert result == pytest.approx(expected, rel=1e-9)
+    classes = np.arange(10_000)
+    tracemalloc.start()
+    classification.recall(classes, classes[::-1])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000_000
+
+
 def test_groups_are_drawn_whole_and_gaps_in_their_numbers_are_no_groups() -> None:
     labels, scores, groups = np.array([1, 0, 0, 1]), np.array([1.0, 0, 1, 0]), np.array([7, 7, 90, 90])
     drawn = ranking.mean_reciprocal_rank.on_draws(labels, Predictions(scores, groups=groups))
@@ -294,3 +314,26 @@ def test_a_class_that_the_model_does_not_know_has_probability_0(name: str) -> No
     result = metric.measure(labels, TASKS["multiclass"].read(scores, None))
     padded = np.column_stack([scores, np.zeros(60)])
     assert result == pytest.approx(metric.measure(labels, TASKS["multiclass"].read(padded, None)), rel=1e-9)
+
+
+def test_configuration_names_metrics_without_numpy() -> None:
+    program = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from gatehouse.evaluation.spec import GatePolicy\n"
+        "from gatehouse.metrics.tasks import BINARY\n"
+        "policy = GatePolicy.model_validate({'bars': {'roc_auc': {'min': 0.7}}, 'champion': {'metric': 'rmse'}})\n"
+        "print(*policy.problems(BINARY))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.startswith("champion.metric: ") and ended.stdout.rstrip().endswith("rmse")
+    assert all(is_minimized(name) == (metric.better == "lower") for name, metric in METRICS.items())
+
+
+def test_a_mistaken_name_is_told_the_right_one() -> None:
+    assert ALIASES["auc"] == "roc_auc" and not set(ALIASES) & set(METRICS)
+    for alias, name in ALIASES.items():
+        with pytest.raises(ValidationError, match=rf"did you mean {name}\?"):
+            TypeAdapter(MetricName).validate_python(alias.upper())
+    with pytest.raises(ConfigurationError, match="'speed'"):
+        metric_named("speed")
+    assert TypeAdapter(MetricName).json_schema()["anyOf"][0] == {"enum": [*METRICS]}

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gatehouse.data.splitting.parts import Part
+from gatehouse.data.splitting.parts import Part, UnusablePartError
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
 from gatehouse.monitoring.checks import Gate, Measured, calibration, measured, part_of, performance, sampling_units
@@ -85,3 +85,10 @@ def test_calibration_decays_where_probabilities_no_longer_come_true(blur: float,
     finding = calibration(CalibrationSpec(), SPEC, "binary", Gate(0.03, 0.01), *_rows(30, 40, 99, blur))
     assert finding.state == state
     assert calibration(CalibrationSpec(), SPEC, "regression", None, *_rows(3, 4, 99)).state == "ignored"
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_rows_without_a_group_are_refused(missing: float | None) -> None:
+    table = pa.table({"label": [0.0, 1.0], "query": pa.array([1.0, missing])})
+    with pytest.raises(UnusablePartError, match="query"):
+        part_of(table, "label", "query")

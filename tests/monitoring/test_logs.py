@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.monitoring.rows import collect_log, read_log, with_labels
+from gatehouse.monitoring.rows import collect_log, predicted, read_log, with_labels
 from gatehouse.store.store import ArtifactStore
 
 MODEL = f"models/delay/sha256-{'a' * 64}"
@@ -57,6 +57,19 @@ def test_labels_are_joined_by_key_and_time_and_are_null_where_not_known_yet() ->
     labels = pa.table({"flight": ["C", "A", "C"], "decision_time": [3, 1, 9], "label": [1, 0, 1]})
     joined = with_labels(_table(probability=[0.1, 0.2, 0.3]), labels, KEYS)
     assert joined["label"].to_pylist() == [0, None, 1] and joined["flight"].to_pylist() == ["A", "B", "C"]
+
+
+def test_probabilities_of_several_classes_are_read_as_a_table() -> None:
+    probabilities = pa.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]], pa.list_(pa.float64(), 2))
+    assert predicted(_table(probabilities=probabilities), "multiclass").tolist() == probabilities.to_pylist()
+
+
+def test_a_log_without_predictions_is_refused(store: ArtifactStore) -> None:
+    reference = _publish(store, "prediction-logs", _table(score=[1, 2, 3]), {})
+    with pytest.raises(ConfigurationError, match="found no probability"):
+        read_log(store, reference, MODEL, "binary", KEYS)
+    with pytest.raises(ConfigurationError, match="a snapshot with a table named predictions, found flights"):
+        read_log(store, _publish(store, "snapshots", _table(), {"flights": reference}), MODEL, "binary", KEYS)
 
 
 def test_parquet_files_of_a_folder_become_a_log_and_the_same_again(store: ArtifactStore, tmp_path: Path) -> None:

@@ -154,6 +154,15 @@ def test_after_a_kill_it_goes_on_where_it_was(scorer: Scorer, monkeypatch: pytes
     assert scorer.scored == ROWS and scorer.table(result).num_rows == ROWS
 
 
+def test_a_longer_table_reuses_the_pieces_of_the_rows_that_it_begins_with(scorer: Scorer) -> None:
+    scorer.score(scorer.publish(scorer.rows.slice(0, 400)))
+    assert scorer.scored == 400
+    later = scorer.score(scorer.publish(scorer.rows))
+    assert scorer.scored == ROWS + 400 % 64
+    alone = Predictor.load(scorer.store, scorer.model).predict(scorer.rows)
+    assert np.array_equal(scorer.table(later)["probability"].to_numpy(), alone)
+
+
 def test_a_piece_that_was_collected_meanwhile_is_scored_anew(scorer: Scorer) -> None:
     first = scorer.score(scorer.publish(scorer.rows))
     lost = scorer.store.manifest(first.predictions).files[2]

@@ -13,7 +13,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.monitoring.report import page
-from gatehouse.monitoring.rows import read_rows
+from gatehouse.monitoring.rows import MissingColumnError, read_rows
 from gatehouse.monitoring.spec import DataDriftSpec, MonitoringSpec, PerformanceSpec, ReferenceSpec
 from gatehouse.monitoring.stage import MonitorRequest, MonitorResult, monitor
 from gatehouse.project.windows import windows_of
@@ -318,10 +318,22 @@ def test_days_that_lack_values_by_chance_alarm_in_one_window_of_thirty_at_most(s
     assert alarms <= 1
 
 
+def test_a_missing_feature_is_named(store: ArtifactStore) -> None:
+    with pytest.raises(MissingColumnError, match="found no rain"):
+        _monitor(store, _table(280, 30, lambda columns: columns.pop("rain")))
+
+
 @pytest.mark.parametrize("since", ["yesterday", "2013-11-01T00:00:00"])
 def test_a_time_without_a_zone_is_a_configuration_error(store: ArtifactStore, since: str) -> None:
     with pytest.raises(ConfigurationError, match="zone"):
         _monitor(store, _table(280, 30), since=since)
+
+
+def test_the_same_request_gives_the_same_artifact(tmp_path: Path) -> None:
+    stores = [ArtifactStore.open(tmp_path / name) for name in ("one", "two")]
+    first, second = (_monitor(store, _table(280, 30)) for store in stores)
+    assert first == second
+    assert "://" not in page(stores[0], first.drift).replace("http://www.w3.org/2000/svg", "")
 
 
 def test_an_alarm_that_a_season_hid_is_a_warning_and_told_on_the_page(store: ArtifactStore) -> None:

@@ -13,6 +13,7 @@ from kfp import dsl
 from gatehouse import components
 from gatehouse.data.splitting.publication import publish_rows
 from gatehouse.errors import ConfigurationError
+from gatehouse.evaluation.result import ScoringError
 from gatehouse.monitoring.report import numbers_of
 from gatehouse.monitoring.rows import MonitorRequest
 from gatehouse.monitoring.scoring_stage import ScoreRequest, score
@@ -28,6 +29,7 @@ from tests.training.synthetic import publish_split, publish_training_set, table
 ROWS = 2000
 COLUMNS = {"label": "bought", "score": "chance"}
 LABELLED = {**COLUMNS, "positive": "yes"}
+CLASSES = {"classes": ["no", "yes"]}
 SPEC = MonitoringSpec()
 
 
@@ -115,6 +117,54 @@ def test_a_feature_that_lost_its_values_alarms_and_one_that_got_some_is_compared
     assert monitored(tmp_path, lost, rows(1), features=[name]).verdict == "fail"
 
 
+@pytest.mark.parametrize("number", [False, True])
+def test_labels_may_all_be_unknown_whatever_their_type(number: bool, tmp_path: Path) -> None:
+    baseline = rows(1).set_column(2, "bought", pa.array(np.arange(ROWS) % 2)) if number else rows(1)
+    given = COLUMNS if number else LABELLED
+    for nulls in (NULLS, NULLS.cast(pa.string())):
+        current = rows(2).set_column(2, "bought", nulls)
+        judged = monitored(tmp_path, baseline, current, **given)
+        assert (judged.decision, judged.verdict) == ("keep", "pass")
+        assert any("performance" in text for text in judged.warnings)
+
+
+@pytest.mark.parametrize("form", [pa.int64(), pa.float64(), pa.string()])
+def test_ids_of_rows_are_left_out_unless_they_are_listed(form: pa.DataType, tmp_path: Path) -> None:
+    def numbered(number: int) -> pa.Table:
+        return rows(number).append_column("id", pa.array(range(number * ROWS, (number + 1) * ROWS)).cast(form))
+
+    judged = monitored(tmp_path, numbered(1), numbered(2))
+    assert (judged.decision, judged.verdict) == ("keep", "pass")
+    assert ["data drift, id" in text for text in judged.warnings] == [True]
+    judged = monitored(tmp_path, numbered(1), numbered(2), features=["id"])
+    assert judged.verdict == "fail" and "id" in judged.reasons[0]
+
+
+def test_reasons_are_only_why_it_is_no_pass(tmp_path: Path, store: ArtifactStore) -> None:
+    few = rows(2).set_column(2, "bought", pa.array([*rows(2)["bought"].to_pylist()[:50], *[None] * (ROWS - 50)]))
+    judged = monitored(tmp_path, rows(1), few, **LABELLED, store=store.address)
+    assert (judged.decision, judged.verdict, judged.reasons) == ("keep", "pass", [])
+    assert any(text.startswith("not judged: performance") for text in judged.warnings)
+    facts = judged.drift.metadata
+    assert (facts["decision"], facts["verdict"]) == ("keep", "pass") and store.exists(facts["reference"])
+    assert judged.report.metadata == {"reference": facts["reference"]}
+
+
+def test_there_is_a_champion_or_a_baseline(tmp_path: Path, store: ArtifactStore) -> None:
+    champion, nothing = dsl.Model(metadata={"reference": "none"}), dsl.Dataset(metadata={"reference": "none"})
+    for wrong in ({}, {"champion": champion}, {"baseline": nothing}, {"champion": champion, "baseline": nothing}):
+        with pytest.raises(ConfigurationError, match="neither"):
+            call(components.monitor, tmp_path, current=rows(1), **wrong)
+    with pytest.raises(ConfigurationError, match="both"):
+        call(components.monitor, tmp_path, current=rows(1), baseline=rows(2), champion=dsl.Model(uri=store.address))
+
+
+def test_parts_of_a_split_are_compared_by_their_rows(tmp_path: Path, store: ArtifactStore) -> None:
+    parts = call(components.split, tmp_path, data=rows(1, 10_000), label="bought", columns=CLASSES, store=store.address)
+    judged = monitored(tmp_path, parts.train, parts.test, **LABELLED)
+    assert judged.decision == "keep" and monitored(tmp_path, parts.train, rows(2, shift=3.0)).decision == "retrain"
+
+
 @pytest.mark.parametrize("time", ["", "at"])
 def test_equal_distributions_are_quiet_and_the_page_is_drawn(time: str, store: ArtifactStore) -> None:
     result = compared(store, rows(2), columns={"event_time": time})
@@ -140,6 +190,19 @@ def test_what_changed_alarms_and_is_named(
     result = compared(store, current, spec=drift, **given)
     assert (result.decision, result.verdict) == ("retrain", "fail")
     assert any(named in alarm for alarm in result.alarms)
+
+
+def test_labels_that_are_not_known_yet_are_left_out(store: ArtifactStore) -> None:
+    current = rows(2, wrong=0.9)
+    known = pa.array(np.arange(ROWS) < 1200)
+    labels = pa.array(
+        [text if there else None for text, there in zip(current["bought"].to_pylist(), known.to_pylist(), strict=True)]
+    )
+    current = current.set_column(2, "bought", labels)
+    result = compared(store, current)
+    facts = store.read_json(result.drift, "drift.json")["facts"]
+    assert facts["of these with a known label"] == 1200 and any("1,200 rows" in alarm for alarm in result.alarms)
+    assert compared(store, rows(2, 50)).decision == "not judged"
 
 
 def timed_in_1970(table: pa.Table) -> pa.Table:
@@ -173,6 +236,17 @@ def timed_in_1970(table: pa.Table) -> pa.Table:
 def test_tables_that_do_not_fit_are_refused(given: dict[str, Any], named: str, store: ArtifactStore) -> None:
     with pytest.raises(ConfigurationError, match=named):
         compared(store, given.pop("current", rows(2)), given.pop("baseline", None), **given)
+
+
+@pytest.mark.parametrize("side", ["baseline", "current"])
+def test_a_row_with_a_label_and_no_score_is_refused(side: str, store: ArtifactStore) -> None:
+    tables = {"baseline": rows(1), "current": rows(2)}
+    scores = pa.array([None, *tables[side]["chance"].to_pylist()[1:]], pa.float64())
+    tables[side] = tables[side].set_column(3, "chance", scores)
+    with pytest.raises(ScoringError, match=f"row 0 of {side}"):
+        compared(store, **tables)
+    if side == "current":
+        assert compared(store, **tables, columns={"label": ""}).verdict == "pass"
 
 
 def test_a_table_keeps_its_columns_and_gets_the_scores_of_the_model(store: ArtifactStore, tmp_path: Path) -> None:

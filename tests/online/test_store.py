@@ -1,5 +1,6 @@
 """Both online stores: rows are kept by (event, created), and reading follows the rules of an offline join."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,19 @@ def test_a_correction_arrives_and_a_straggler_or_a_repeated_row_does_not(online:
     assert online.write(VIEW, rows(("AA", 4, 20, 3.0, 3, "c", 3.0), ("AA", 5, 8, 4.0, 4, "d", 4.0))) == 0
     assert online.write(VIEW, rows(("AA", 5, 9, 5.0, 5, "e", 5.0), ("B6", 6, None, 2.0, 2, "b", 2.0))) == 0
     assert read(online, ["AA"], at(10)) == [{"delay": 2.0, "count": 2, "name": "b", "mean": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("string", pa.table({"carrier": [7]})),
+        ("string", pa.table({"origin": ["7"]})),
+        ("int64", pa.table({"carrier": pa.array([7], pa.int32())})),
+    ],
+)
+def test_keys_that_no_row_can_have_are_errors(online: OnlineStore, kind: str, keys: pa.Table) -> None:
+    with pytest.raises(ConfigurationError, match="carrier"):
+        online.read([replace(VIEW, kinds=(kind,))], keys, NOON)
 
 
 def test_more_keys_than_one_command_takes(online: OnlineStore) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse import __version__
 from gatehouse.operations.diagnosing_stage import (
     ReachRequest,
     RecoverRequest,
@@ -24,6 +25,11 @@ from tests.stand_ins.kubernetes_pods import run_pods
 from tests.stand_ins.servers import BUCKET, Answer, Proxy, s3_server
 
 ADDRESS = f"s3://{BUCKET}/store"
+
+
+def test_a_pod_with_everything_says_what_it_found(store: ArtifactStore) -> None:
+    findings = reach(ReachRequest(version=__version__), store).checks
+    assert findings[0] == f"image: holds Gatehouse {__version__}" and "racing writers one won" in findings[1]
 
 
 def test_a_pod_names_everything_that_it_lacks(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The end of a run: its record decides, and one notice tells of it and of the verdicts, once and without secrets."""
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from gatehouse.kfp.local_run import LocalRun, record_own_end
 from gatehouse.operations import notice
-from gatehouse.operations.ending_stage import EndRequest, EndResult, outcome_in_kfp, outcome_of, report_end
+from gatehouse.operations.ending_stage import EndRequest, EndResult, outcome_in_kfp, outcome_of, report_end, summary_of
 from gatehouse.operations.notice import ADDRESS
 from gatehouse.store.run import Attempt, Event, end_of, events
 from gatehouse.store.store import ArtifactStore
@@ -240,11 +241,38 @@ def test_ends_are_posted_as_asked_for_with_the_verdicts_that_a_person_should_see
         assert "why" in hook.bodies[0]["message"] and "not checked" not in hook.bodies[0]["message"]
 
 
+def test_a_verdict_has_its_own_page_and_bounded_reasons_that_mention_nobody(store: ArtifactStore, hook: Hook) -> None:
+    reasons = ["found <!channel> & <http://evil|here>", *(f"{at} " + "x" * 5000 for at in range(999))]
+    result = {"drift": shown(store, "d", "drift-reports"), "verdict": "fail", "reasons": reasons}
+    happen(store, "monitor", "finished", 1.0, result=result)
+    report(store)
+    (body,) = hook.bodies
+    ((verdict),) = body["verdicts"]
+    assert (verdict["stage"], verdict["verdict"], verdict["report"]) == ("monitor", "fail", result["drift"])
+    assert Path(verdict["page"]).read_text() == Path(body["links"]["monitor"]).read_text() == "d"
+    assert len(verdict["reasons"]) == 21 and verdict["reasons"][-1].startswith("and 980 more")
+    assert "and 995 more" in body["message"] and len(body["text"]) < 4000
+    assert "found &lt;!channel&gt; &amp; &lt;http://evil|here&gt;" in body["text"]
+
+
 def test_no_value_of_a_sensitive_column_is_posted(judge: Validate, store: ArtifactStore, hook: Hook) -> None:
     columns = {"a": {"type": "string", "sensitive": True, "unique": True, "pattern": "x"}}
     judge({"t": pa.table({"a": ["secret-one", "secret-one"]})}, {"t": {"columns": columns}})
     report(store)
     assert len(hook.bodies[0]["verdicts"][0]["reasons"]) == 2 and "secret" not in json.dumps(hook.bodies)
+
+
+def test_a_refusal_of_the_gate_is_posted_with_advice_and_the_order_of_monitoring(
+    store: ArtifactStore, hook: Hook
+) -> None:
+    happen(store, "prepare", "finished", 1.0, result={"ordered": ["the model decays"]})
+    happen(store, "register", "finished", 2.0, result={"decision": "refused", "reasons": ["latency: slow"]})
+    report(store, when="warn")
+    (body,) = hook.bodies
+    assert "refused by the gate" in body["text"]
+    refused, reason, order = body["message"].splitlines()
+    assert (refused, order) == ("the gate: refused", "ordered by monitoring: the model decays")
+    assert reason.startswith("the gate: latency: slow. Train a smaller model")
 
 
 @pytest.mark.parametrize("answer", [500, 404, 0, -1, None], ids=["500", "404", "reset", "hang", "not set"])
@@ -265,6 +293,32 @@ def test_a_webhook_that_is_down_fails_nothing_and_the_next_attempt_posts_under_t
     (warned,) = [event for _, event in events(store, RUN) if event.event == "warned"]
     assert warned.body["message"].startswith("The notice that training failed was not posted: the webhook ")
     assert "was not posted" in caplog.text
+
+
+def test_the_address_is_written_nowhere(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    break_contract(store)
+    for answer in (500, 404, 200):
+        with hooked(answer) as hook:
+            monkeypatch.setenv(ADDRESS, hook.url)
+            report(store)
+    written = "".join(path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file())
+    assert "was not posted" in written
+    assert [part for part in ("s3cr3t", "T00") if part in written + caplog.text] == []
+
+
+def test_the_ui_shows_every_stage_and_the_cause(store: ArtifactStore) -> None:
+    break_contract(store, "origin: expected JFK, found <script>")
+    pieces = [{"pieces": 7, "seconds": 9.0, "slowest": 2.5, "processor": 9.0, "memory": 1_500_000_000}]
+    happen(store, "score", "finished", HOUR, result={"summary": "9 rows"}, pieces=pieces)
+    lines = summary_of(store, report(store, when="never")).splitlines()
+    assert lines[0] == r"# Run failed in require\_contract"
+    assert {"| validate | 1 | finished | 1 h | fail |", "    origin: expected JFK, found <script>"} <= {*lines}
+    assert "| score | 1 | finished | 1 h | 9 rows; 7 pieces, the slowest 2.5 s, workers of up to 1.5 GB |" in lines
+    assert r"| require\_contract | 1 | failed | 1 h | ContractBreachError |" in lines
+    assert lines[-1] == "The notice was not posted: `alerts: never` asks for none."
 
 
 def test_every_warning_is_recorded_and_posted_without_secrets(

@@ -1,5 +1,6 @@
 """The table of operations: each end of a run adds its rows once. What was not measured is null, never 0."""
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gatehouse.cli.pipelines import status
 from gatehouse.operations.ending_stage import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics import (
+    NOT_MEASURED,
     Row,
     Waited,
     exposition,
     gate_outcomes,
+    page,
     read,
     totals,
     update,
@@ -145,6 +148,21 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     assert "gatehouse_cost" not in families
     (busy,) = families["gatehouse_gpu_percent_median"].samples
     assert (busy.labels["stage"], busy.value) == ("train", 87.5)
+
+
+def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
+    good(store)
+    ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
+    update(store)
+    shown = page(read(store), {"delay": 3600.0}, "USD", 30)
+    assert "50.0 %" in shown and "87.5 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
+    assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
+    assert "No run has ended in this time." in page([], {}, "USD", 30)
+    assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
+    rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
+    legends = page(rows, {}, "USD", 30).split('<div class="legend">')[1:]
+    series = [re.findall(r'class="series (s.)"', legend.partition("</div>")[0]) for legend in legends]
+    assert series == [["s0", "s1", "s2", "s3"], ["s0"]], "no two pipelines of a chart look alike"
 
 
 def test_status_shows_and_prints_it(

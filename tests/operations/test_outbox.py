@@ -102,6 +102,13 @@ def test_a_run_tells_what_it_delivered_found_and_decided_once(
     assert len({body["id"] for body in ops.bodies}) == len(ops.bodies)
 
 
+def test_a_destination_may_be_named_json(store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEHOUSE_EVENTS_JSON_WEBHOOK", hook.url)
+    for _ in range(2):
+        assert end(store, events={"json": {}}).posted
+    assert types(hook) == ["run.ended"]
+
+
 def test_the_snapshot_of_an_earlier_run_is_not_new(store: ArtifactStore, ops: Hook) -> None:
     snapshot = str(store.publish("snapshots", "x", {"x": b"x"}))
     store.append(f"provenance/{snapshot}", {"run": "earlier"})
@@ -265,6 +272,12 @@ def test_several_processes_that_send_at_once_send_once(store: ArtifactStore, ops
         thread.join()
     look(store)
     assert sorted(body["subject"] for body in ops.bodies) == [*"01234"]
+
+
+def test_without_a_destination_nothing_is_written(store: ArtifactStore) -> None:
+    end(store, events={})
+    look(store, {})
+    assert not list(store.objects.list("events"))
 
 
 def test_an_end_that_its_run_could_not_announce_is_announced_by_reconcile(store: ArtifactStore, ops: Hook) -> None:

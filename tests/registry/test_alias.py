@@ -90,3 +90,10 @@ def test_a_damaged_file_is_fetched_again_or_refused(
     _away(monkeypatch)
     with pytest.raises(CorruptArtifactError):
         blind.resolve("champion")
+
+
+def test_a_file_that_was_only_touched_is_hashed_and_kept(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = resolver.resolve("champion").path
+    (path / "model.json").touch()
+    _away(monkeypatch)
+    assert resolver.resolve("champion").path == path

@@ -70,6 +70,20 @@ def test_a_restart_keeps_version_and_deadline(waiting: Gate, monkeypatch: pytest
         _wait(waiting, 10.0)
 
 
+def test_of_two_attempts_at_once_both_wait_for_what_the_first_noted(
+    waiting: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = awaiting_stage.create_record
+
+    def late(objects: Any, key: str, body: Any) -> bool:
+        create(objects, key, body | {"at": (now() - timedelta(minutes=11)).isoformat()})
+        return create(objects, key, body)
+
+    monkeypatch.setattr(awaiting_stage, "create_record", late)
+    with pytest.raises(ApprovalOverdueError, match="delays:1"):
+        _wait(waiting, 10.0)
+
+
 def test_it_ends_at_once_where_the_policy_asks_nobody_and_without_a_version(waiting: Gate) -> None:
     waiting.run(waiting.model(3))
     assert _wait(waiting).by == ""

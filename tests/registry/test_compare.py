@@ -1,5 +1,7 @@
 """Versions with their numbers and tags, and by lineage; and how two differ."""
 
+from itertools import chain
+
 import pytest
 from mlflow.utils.validation import _validate_tag_name
 from typer.testing import CliRunner
@@ -7,9 +9,12 @@ from typer.testing import CliRunner
 from gatehouse.cli.models import app
 from gatehouse.errors import ConfigurationError
 from gatehouse.notebook.store import Store
-from gatehouse.registry.explanation import compare
+from gatehouse.registry.explanation import compare, numbers_of
 from gatehouse.registry.ledger import Ledger
 from gatehouse.registry.promotion import tag
+from gatehouse.store.canonical import canonical_json
+from gatehouse.store.eraser import erase, plan_erasure
+from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import NAME, Gate, make_gate
 
 
@@ -57,3 +62,35 @@ def test_two_versions_differ_in_data_settings_and_modules_of_code(two: Gate) -> 
     values = {pair.name: pair.first and pair.first.value for pair in result.numbers}
     assert values == {"roc_auc": 0.73, "log_loss": 0.49}
     assert compare(two.store, ":1", ":1").changes == ()
+
+
+def test_numbers_have_the_intervals_of_the_evaluation_and_the_objective_comes_first(gate: Gate) -> None:
+    intervals = {"candidate": {"roc_auc": [0.6, 0.8], "calibration_error": [0.0, 0.0083]}}
+    files = {
+        "metrics.json": canonical_json({"candidate": {"roc_auc": 0.7, "brier": 0.2, "calibration_error": 0.0539}}),
+        "uncertainty.json": canonical_json({"intervals": intervals}),
+    }
+    numbers = numbers_of(gate.store, str(gate.store.publish("evaluations", NAME, files)))
+    assert [(number.name, number.low, number.high) for number in numbers] == [
+        ("brier", None, None),
+        ("calibration_error", None, None),  # That interval is of the true error.
+        ("roc_auc", 0.6, 0.8),
+    ]
+    metrics = {"metrics.json": canonical_json({"candidate": {"mae": 2.0, "rmse": 3.0, "r2": 0.1}})}
+    evaluation = gate.store.publish("evaluations", NAME, metrics, details={"task": "regression"})
+    assert [number.name for number in numbers_of(gate.store, str(evaluation))] == ["rmse", "mae", "r2"]
+
+
+@pytest.mark.parametrize("erased", [True, False])
+def test_versions_without_evaluations_are_compared_by_what_made_them(gate: Gate, erased: bool) -> None:
+    for seed in (1, 2):
+        gate.run(gate.model(seed))
+    assert compare(gate.store, ":1", ":2").same_test
+    first, *rest = gate.store.references("evaluations", NAME)
+    if erased:
+        erase(gate.store, plan_erasure(gate.store, first), "request 17")
+    for evaluation in () if erased else chain([first], rest):
+        gate.store.objects.local_path(f"{evaluation}/manifest.json").unlink()
+    result = compare(ArtifactStore.open(gate.store.address), ":1", ":2")
+    assert result.numbers == () and result.same_test is erased
+    assert ("configuration", "seed") in {(change.part, change.name) for change in result.changes}

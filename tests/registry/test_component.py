@@ -46,6 +46,23 @@ def test_a_candidate_goes_from_resolve_to_champion(gate: Gate, tmp_path: Path) -
         call(promote, tmp_path, **ledger | {"model_name": "delay"})
 
 
+@pytest.mark.parametrize("earlier", [False, True])
+def test_the_summary_of_a_refusal_gives_reasons_and_an_earlier_registration(
+    gate: Gate, tmp_path: Path, earlier: bool
+) -> None:
+    model = gate.model(1)
+    if earlier:
+        gate.run(model)
+    evaluation = stored(gate.store, gate.evaluate(model, "", good=False, policy=MANUAL))
+    made = call(register, tmp_path, model=stored(gate.store, model, dsl.Model), evaluation=evaluation, model_name=NAME)
+    assert (made.decision, made.number) == ("refused", int(earlier))
+    text = Path(made.summary.path).read_text()
+    assert r"- bar roc\_auc: expected at least 0.7, found 0.6. Look for" in text
+    # A sentence right below a list would run on in its last entry.
+    assert "0 other candidates" in text and text.count("before\n\n") == 1
+    assert ("champion: an earlier run registered the same model\n" in text) == earlier
+
+
 def test_a_run_waits_for_a_person_and_promotes_what_was_approved(gate: Gate, tmp_path: Path) -> None:
     gate.run(gate.model(1), policy=MANUAL)
     ledger = {"store": gate.store.address, "model_name": NAME}

@@ -123,6 +123,18 @@ def test_a_model_of_any_origin_goes_from_judge_to_champion_and_back(user: User) 
         reproduce(user.store, f"{NAME}:1")
 
 
+def test_rules_that_only_warn_and_another_policy_than_the_champions_are_warnings(user: User) -> None:
+    first, second = user.model(weights=b"1"), user.model(weights=b"2")
+    bars = {"bars": {"accuracy": {"min": 0.8}}}
+    assert user.register(first, user.judge(model=first, policy=bars)).warnings == []
+    lax = bars | {"rules": {name: {"severity": "warn"} for name in ("bar", "champion", "baseline")}}
+    made = user.register(second, user.judge(0.999, model=second, champion=user.champion()[1], policy=lax))
+    assert made.alias == "champion" and made.reasons == []
+    rule, differs, looser = made.warnings
+    assert rule.startswith("champion log_loss: ") and differs.endswith(": rules differ")
+    assert looser.startswith("by the policy of the champion, the candidate is refused: ")
+
+
 def test_links_of_a_model_are_followed_inside_of_its_folder_and_no_further(user: User) -> None:
     model = user.model(**{"step-9/weights": b"9"})
     folder = Path(model.path)

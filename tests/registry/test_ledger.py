@@ -25,10 +25,11 @@ from gatehouse.registry.ledger import (
     Verdict,
     VerdictSubject,
     fold,
+    model_names,
 )
 from gatehouse.registry.naming import UnknownVersionError
 from gatehouse.registry.promotion import PromotionError, next_archiving, next_promotion, next_rollback, tag
-from gatehouse.registry.registration import next_registration
+from gatehouse.registry.registration import WrongEvaluationError, next_registration
 from gatehouse.store.store import ArtifactStore
 from tests.registry.gate import MANUAL, NAME, Gate
 
@@ -75,6 +76,33 @@ def test_a_record_that_cannot_follow_is_refused(record: dict[str, Any]) -> None:
     with pytest.raises(LedgerError, match=rf"Record 7 of the ledger \({record['kind']}\)") as raised:
         fold([*REGISTERED, *CHAMPIONS, ARCHIVED, Record.model_validate(record)])
     assert raised.value.permanent
+
+
+def test_the_stage_of_a_version_at_its_edges() -> None:
+    state = fold([*REGISTERED, *CHAMPIONS, ARCHIVED])
+    assert [state.stage_of(version) for version in state.versions] == ["replaced", "champion", "archived"]
+    assert fold(REGISTERED).stage_of(state.versions[0]) == "candidate"
+    assert not REGISTERED[0].override and not MODELS[1].kept_out
+    assert PromotionError.permanent and WrongEvaluationError.permanent
+
+
+def test_earlier_uses_of_a_test_set_count_other_candidates_before_the_record() -> None:
+    refused = MODELS[0].model_copy(update={"verdict": "refused"})
+    state = fold([*REGISTERED, Record(kind="refused", verdict=refused)])
+    assert state.verdict_on(refused.subject) == (4, refused)
+    assert state.settled(4, refused)
+    assert [state.uses_before(number, MODELS[number % 4].subject) for number in (1, 2, 3, 4)] == [0, 1, 2, 3]
+    again = MODELS[3].model_copy(update={"verdict": "refused", "evaluation": "later"})
+    assert fold([*REGISTERED, Record(kind="refused", verdict=again)]).settled(4, again), "though it is a version"
+    assert state.uses_before(1, MODELS[0].subject.model_copy(update={"model": "models/m/other"})) == 0
+
+
+def test_a_verdict_after_the_promotion_of_its_version_is_not_settled_by_it() -> None:
+    again = MODELS[1].model_copy(update={"evaluation": "later", "champion": MODELS[2].subject.model})
+    records = [*REGISTERED, *CHAMPIONS, Record(kind="registered", version=1, verdict=again)]
+    assert not fold(records).settled(6, again)
+    assert not fold(records).settled(4, again), "record 4 is the promotion itself"
+    assert fold([*records, Record(kind="promoted", version=1, alias="champion")]).settled(6, again)
 
 
 RECORDED = {
@@ -304,6 +332,21 @@ def test_damage_to_a_record_is_found(gate: Gate, damage: str, message: str) -> N
     path.write_text(json.dumps(body)) if damage == "altered" else path.unlink()
     with pytest.raises(LedgerError, match=message):
         Ledger(gate.store, NAME).records()
+
+
+def test_an_object_that_is_no_record_is_named(store: ArtifactStore) -> None:
+    store.objects.put_bytes("registry/m/ledger/000001.json", b"[]")
+    with pytest.raises(LedgerError, match=r"000001\.json is not a ledger record"):
+        Ledger(store, "m").records()
+
+
+def test_provenance_decides_nothing(gate: Gate) -> None:
+    assert model_names(gate.store) == []
+    gate.run(gate.model(1))
+    records = Ledger(gate.store, NAME).records()
+    assert all(set(record.provenance) == {"by", "at", "run"} for record in records)
+    assert fold(record.model_copy(update={"provenance": {}}) for record in records) == fold(records)
+    assert model_names(gate.store) == [NAME]
 
 
 _RACER = """

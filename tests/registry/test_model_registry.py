@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from gatehouse.cli.models import app
 from gatehouse.registry import projection
 from gatehouse.registry.projection import project
 from gatehouse.registry.stage import PromoteRequest, promote
@@ -131,3 +133,13 @@ def test_a_version_of_somebody_else_is_not_written_over(gate: Gate, registry: Mo
     (warned,) = _warnings(gate)
     assert "Version 1 of delays" in warned and "not ours" in warned
     assert _versions(registry)["1"]["description"] == "by hand"
+
+
+def test_a_deleted_entry_is_made_again_on_demand(gate: Gate, registry: ModelRegistry) -> None:
+    gate.run(gate.model(1))
+    registry.resources["model_artifacts"].clear()
+    gate.run(gate.model(1))
+    assert not registry.resources["model_artifacts"], "nothing changed in the ledger"
+    result = CliRunner().invoke(app, ["project", "--store", gate.store.address])
+    assert result.exit_code == 0, result.output
+    assert len(registry.resources["model_artifacts"]) == 1 and "The Model Registry shows delays" in result.stdout

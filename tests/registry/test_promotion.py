@@ -48,6 +48,13 @@ def test_a_version_that_was_rolled_back_is_promoted_again_only_by_number_and_wit
     assert three.run(model).decision == "approved"
 
 
+def test_a_rolled_back_version_in_staging_can_be_rolled_back_again(three: Gate) -> None:
+    rollback(three.store, NAME, 3)
+    three.approve(3)
+    assert promote(three.store, NAME, 3, "the sensor was mended", to="staging").staging == 3
+    assert rollback(three.store, NAME, 3).staging == 0
+
+
 def test_another_version_keeps_staging_when_the_champion_is_rolled_back(three: Gate) -> None:
     three.run(three.model(4), policy=MANUAL)
     assert rollback(three.store, NAME, 3).staging == 4
@@ -156,3 +163,12 @@ def test_a_canary_is_rolled_back_and_the_champion_stays(three: Gate) -> None:
     assert state.stage_of(state.versions[1]) == "rolled back"
     assert rollback(three.store, NAME, 2) == state
     assert rollback(three.store, NAME, 3).champion == 1
+
+
+def test_a_canary_that_becomes_champion_or_is_archived_is_no_canary_any_more(three: Gate) -> None:
+    for version in (1, 2):
+        promote(three.store, NAME, version, "a look back", override=True, to="canary")
+    assert promote(three.store, NAME, 1, "a look back", override=True, to="shadow").shadow == 1
+    assert archive(three.store, NAME, 1).shadow == 0
+    state = rollback(three.store, NAME, 3)
+    assert (state.champion, state.canary) == (2, 0)

@@ -38,6 +38,12 @@ def _operation(key: str, version: int, began: float, ended: float, answer: str =
     return Operation(key, "promote" if answer != "read" else "read", version, "champion", began, ended, answer, **more)
 
 
+def test_a_history_that_fits_has_no_problems() -> None:
+    history = [_operation(A, 2, 0, 1, size=4, champion=2), _operation(B, 1, 2, 3, size=5, champion=1)]
+    history += [_operation("read", 0, 2.5, 4, "read", size=4, champion=2), _operation("killed", 1, 2, float("inf"), "")]
+    assert list(problems(_ledger((A, 2), (B, 1)), 3, history)) == []
+
+
 @pytest.mark.parametrize(
     ("ledger", "history", "problem"),
     [

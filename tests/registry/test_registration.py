@@ -15,6 +15,7 @@ from tests.registry.gate import MANUAL, NAME, Gate
 
 MANUAL_FOR_LONG = GatePolicy(approval="manual", approval_days=30)
 OTHER = GatePolicy(leakage_alarm={"roc_auc": 0.9})
+BARS = {"roc_auc": {"min": 0.7}, "log_loss": {"max": 0.5}}
 
 
 def test_the_first_candidate_that_passes_becomes_staging_and_champion_once(gate: Gate) -> None:
@@ -84,6 +85,10 @@ def test_an_evaluation_of_something_else_is_refused(gate: Gate, judged: int, aga
     assert gate.kinds == []
 
 
+class Grown(GatePolicy):
+    most_bytes: int | None = None
+
+
 @pytest.mark.parametrize("change", [{"rules": []}, {"verdict": "refused"}])
 def test_an_evaluation_whose_rules_do_not_lead_to_its_verdict_is_refused(gate: Gate, change: dict[str, Any]) -> None:
     model = gate.model(1)
@@ -95,6 +100,33 @@ def test_an_evaluation_whose_rules_do_not_lead_to_its_verdict_is_refused(gate: G
     with pytest.raises(WrongEvaluationError, match="rules that lead"):
         gate.register(model, str(planted))
     assert gate.state.size == 0
+
+
+def test_a_repeat_of_a_model_that_was_replaced_says_so(gate: Gate) -> None:
+    for seed in (1, 2):
+        gate.run(gate.model(seed))
+    assert (gate.run(gate.model(1)).decision, gate.run(gate.model(2)).decision) == ("replaced", "approved")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        GatePolicy.model_validate(
+            {"bars": dict(reversed(BARS.items())), "must_beat_baseline": ["log_loss", "roc_auc"]}
+        ),
+        Grown.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS}),
+    ],
+    ids=["other order", "new field"],
+)
+def test_a_policy_of_the_same_meaning_leaves_a_verdict_as_it_is(gate: Gate, policy: GatePolicy) -> None:
+    original = GatePolicy.model_validate({"must_beat_baseline": ["roc_auc", "log_loss"], "bars": BARS})
+    first, second = gate.model(1), gate.model(2)
+    gate.run(first, policy=original)
+    gate.run(second, policy=original)
+    before = gate.kinds
+    assert gate.resolve(second, policy) == first
+    gate.run(second, policy=policy)
+    assert gate.kinds == before
 
 
 def test_a_refusal_is_recorded_once_with_its_reasons(gate: Gate) -> None:
@@ -116,6 +148,21 @@ def test_a_refusal_for_another_reason_is_recorded_with_it_and_can_be_exempted_fr
         gate.exempt(model, rule)
     assert gate.kinds == ["refused", "exempted", "refused", "exempted"]
     assert gate.register(model, evaluation).decision == "approved"
+
+
+def test_another_evaluation_with_the_same_verdict_counts_while_the_candidate_waits(gate: Gate) -> None:
+    model = gate.model(1)
+    first, second, third = (gate.evaluate(model, "", policy=MANUAL, rule=f"bar {name}") for name in "abc")
+    gate.register(model, first)
+    gate.approve()
+    for _ in range(2):
+        assert gate.register(model, second).decision == "awaiting approval"
+    assert gate.state.versions[0].evaluation == second
+    gate.approve()
+    promote(gate.store, NAME, 1)
+    before = gate.kinds
+    assert gate.register(model, third).decision == "approved"
+    assert gate.kinds == before
 
 
 def test_a_former_champion_that_is_judged_again_waits_like_any_candidate(gate: Gate) -> None:

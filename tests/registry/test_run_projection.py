@@ -1,6 +1,7 @@
 """What a run left to be shown when it has ended, on a real SQLite tracking store."""
 
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +233,13 @@ def test_what_could_not_be_shown_is_shown_after_the_next_run(
     assert set(_shown(store, "delays")) == {"run-1", "train"}
 
 
+def test_what_is_gone_from_the_store_is_not_tried_again(store: ArtifactStore, caplog: pytest.LogCaptureFixture) -> None:
+    missing = f"models/delays/sha256-{'0' * 64}"
+    Attempt(store, "train").note("finished", result={"model": missing}, memo=True, tracked=missing)
+    assert projection.show_run(store, "run-1")
+    assert "MLflow could not be written: MissingArtifactError" in caplog.text
+
+
 def test_a_ledger_that_a_task_left_is_noted_until_its_run_has_ended_and_is_shown(
     store: ArtifactStore, tmp_path: Path
 ) -> None:
@@ -241,3 +249,18 @@ def test_a_ledger_that_a_task_left_is_noted_until_its_run_has_ended_and_is_shown
     apart = show_apart(store, "run-1", tmp_path / "log")
     assert apart is not None and apart.wait(300) == 0
     assert (left_by(store, "run-1").ledgers, runs_left(store)) == ((), [])
+
+
+def test_a_server_that_is_away_is_a_warning_of_the_task_that_leaves_it(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LATER, "1")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    _trained(store)
+    (warned,) = [event for _, event in events(store, "run-1") if event.event == "warned"]
+    assert (warned.stage, "127.0.0.1:9 refuses connections" in warned.body["message"]) == ("train:tracking", True)
+
+
+def test_a_store_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", projection.__name__, str(tmp_path / "store"), "run-1"], check=True)
+    assert not (tmp_path / "store").exists()

@@ -4,12 +4,30 @@ import threading
 
 import pytest
 
+from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
 from gatehouse.server.cache import ReadCache
 
 
 @pytest.fixture(autouse=True)
 def never_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gatehouse.server.cache._FRESH", 0.0)
+
+
+def test_it_is_read_again_and_kept_where_that_fails() -> None:
+    answers: list[int | GatehouseError] = [1, 2, StoreError("away"), ConfigurationError("gone"), 3]
+
+    def read(key: str) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, GatehouseError):
+            raise answer
+        return answer
+
+    cache = ReadCache(read)
+    assert [cache.get("a").value for _ in range(3)] == [1, 2, 2]
+    with pytest.raises(ConfigurationError, match="gone"):
+        cache.get("a")
+    assert cache.get("a").value == 3
+    cache.close()
 
 
 def test_nobody_waits_for_a_store_that_hangs() -> None:

@@ -16,6 +16,7 @@ import requests
 from gatehouse.api.pipelines import SUBMITTED
 from gatehouse.cli.serve import _accounts
 from gatehouse.configuration.trigger import Trigger
+from gatehouse.errors import ConfigurationError
 from gatehouse.operations.outbox import Destination
 from gatehouse.project.project import Project, load_project
 from gatehouse.runtime.variables import TRIGGERS_SECRET
@@ -24,7 +25,7 @@ from gatehouse.server.access import Rate, ServiceAccounts
 from gatehouse.server.app import create_app
 from gatehouse.server.problems import ProblemError
 from gatehouse.store.store import ArtifactStore
-from tests.api.test_events import STRUCTURED
+from tests.api.test_events import S3, STRUCTURED
 from tests.api.test_events import on_kfp as on_kfp
 from tests.api.test_events import started as started
 from tests.operations.hook import hooked
@@ -83,6 +84,11 @@ def test_an_event_starts_a_run_once_in_every_mode(callers: dict[str, Client], st
     assert (run["state"], run["by"], run["pipeline"], run["reason"]) == ("pending", "run", "training", "event new-data")
 
 
+def test_a_notification_of_minio_starts_the_run_of_its_trigger(callers: dict[str, Client], started: list[str]) -> None:
+    ((order),) = send(callers["run"], S3, **{"Content-Type": "application/json"}).json()
+    assert (order["pipeline"], order["run"]) == ("scoring", started[0])
+
+
 @pytest.mark.parametrize(("caller", "status"), [("nobody", 401), ("read", 403), ("promote", 403), ("forged", 401)])
 def test_who_may_not_run_starts_nothing(
     callers: dict[str, Client], store: ArtifactStore, started: list[str], caller: str, status: int
@@ -99,6 +105,15 @@ def test_an_event_that_promotes_needs_both_scopes(callers: dict[str, Client], st
     for pipeline in ("promotion", "rollout"):
         assert callers["run"].post("/v1/runs", pipeline=pipeline).status_code == 403
         assert callers["all"].post("/v1/runs", pipeline=pipeline).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [(b"x", 422), (b"{}", 422), (b"x" * 70_000, 413), (STRUCTURED | {"type": "other"}, 202)]
+)
+def test_what_starts_nothing(callers: dict[str, Client], started: list[str], body: Any, status: int) -> None:
+    answer = send(callers["run"], body)
+    assert (answer.status_code, started) == (status, [])
+    assert status != 202 or answer.json() == []
 
 
 def signed(body: bytes, secret: bytes = SECRET, at: float = 0.0, key: str = "1") -> dict[str, str]:
@@ -253,3 +268,9 @@ def test_made_up_tokens_do_not_flood_kubernetes() -> None:
         except ProblemError as error:
             refused += error.status == 429
     assert 50 <= len(reviewed) == 200 - refused < 100
+
+
+@pytest.mark.parametrize("text", ["", "sensor=run", "a:b=", "a:b=all", "a:b=run,", "A:b=run"])
+def test_a_service_account_needs_a_name_and_scopes(text: str) -> None:
+    with pytest.raises(ConfigurationError):
+        _accounts([text])

@@ -233,6 +233,11 @@ def test_monitoring_reads_the_log_as_it_is(live: Live, log: Any) -> None:
         collect_log(live.store, "live", model, "2013-12-02T00:00:00Z")
 
 
+def test_no_artifact_takes_the_folder_of_the_log(store: ArtifactStore) -> None:
+    with pytest.raises(ConfigurationError, match="traffic"):
+        store.publish("traffic", "delays", {"x": b"x"})
+
+
 def test_a_killed_predictor_loses_at_most_the_last_second(live: Live, log: Any, tmp_path: Path) -> None:
     port = free_port()
     command = ["predictor", "delays", "--store", live.store.address, "--log", "all", "--spool", str(tmp_path)]

@@ -2,9 +2,11 @@
 
 import json
 import math
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import date
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,6 +16,7 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.registry.ledger import CANARY, CHAMPION, SHADOW, Ledger
 from gatehouse.server.inference import Inference, ServedModel
 from gatehouse.server.predictor import Following, create_app
@@ -28,9 +31,10 @@ from gatehouse.server.traffic import (
     team_draft,
 )
 from gatehouse.store.store import ArtifactStore
+from tests.evaluation.candidates import publish_model
 from tests.server.live import Live, arms_of, make_live, tensors
 from tests.server.serving import serving
-from tests.training.synthetic import table
+from tests.training.synthetic import publish_split, publish_training_set, table
 
 ROWS = table(200)
 
@@ -103,6 +107,32 @@ def test_the_champion_answers_for_a_canary_that_fails(live: Live, canary: int, e
     assert {part.arm: part.error for part in answer.parts} == {CHAMPION: "", CANARY: error}
     (data,) = (output["data"] for output in body["outputs"] if output["name"] == "probability")
     assert data == live.predict(1, ROWS)
+
+
+def test_the_latency_of_a_canary_that_fails_is_that_of_both_models(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.promote(1, CHAMPION)
+    live.promote(3, CANARY, 0.5)
+    traffic, score = live.traffic(), ServedModel.score
+
+    def slow(model: ServedModel, features: pa.Table) -> pa.Table:
+        if model.version == "3":
+            time.sleep(0.2)
+        return score(model, features)
+
+    monkeypatch.setattr(ServedModel, "score", slow)
+    (of_canary,) = (part for part in traffic.answer(_request(ROWS)).parts if part.arm == CANARY)
+    assert of_canary.model.version == "1" and of_canary.milliseconds > 200
+
+
+def test_a_key_for_which_the_protocol_has_no_datatype_is_no_input(live: Live) -> None:
+    rows = table(150)
+    dated = rows.append_column("day", pa.array([date(2013, 1, 1)] * rows.num_rows))
+    training_set = publish_training_set(live.store, dated, task="binary", entity_keys=["flight_id", "day"])
+    split = publish_split(live.store, training_set, train=range(100))
+    model = publish_model(live.store, training_set, split, steps=2, seed=2)
+    traffic = Traffic(ServedModel.load(live.store, "delays", 1, model, online=False))
+    assert [schema.name for schema in traffic.champion.identity] == ["flight_id", "decision_time"]
+    assert traffic.answer(_request(ROWS)).failure is None
 
 
 def test_a_ranking_is_answered_by_one_model(live: Live) -> None:
@@ -223,3 +253,15 @@ def test_the_server_follows_the_ledger_and_drops_no_request(live: Live, address:
     metrics = requests.get(f"{address}/metrics", timeout=60).text
     assert 'gatehouse_rows_total{arm="canary",error="",version="' in metrics
     assert requests.get(f"{address}/v2/models/delays/versions/9", timeout=60).status_code == 404
+
+
+def test_a_request_with_keys_of_a_wrong_form_is_refused(live: Live) -> None:
+    live.promote(1, CHAMPION)
+    traffic = live.traffic()
+    wrong = tensors(ROWS.slice(0, 2), keys=True)
+    wrong[-1] |= {"shape": [1], "data": ["f0"]}
+    with pytest.raises(ConfigurationError, match="flight_id"):
+        traffic.answer(Inference.model_validate({"inputs": wrong}))
+    timed = [*tensors(ROWS.slice(0, 1)), {"name": "decision_time", "datatype": "BYTES", "shape": [1], "data": ["noon"]}]
+    with pytest.raises(ConfigurationError, match="decision_time"):
+        traffic.answer(Inference.model_validate({"inputs": timed}))

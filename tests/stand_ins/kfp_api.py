@@ -1,8 +1,9 @@
 """A server that speaks the API of Kubeflow Pipelines 2.17 (v2beta1) over HTTP, for tests: `with serving() as server`.
 
-It has the routes that `gatehouse.kfp_api` asks. Every body and every answer is checked against the published
-description of the API (`kfp_v2beta1.swagger.json`). Nothing is compiled to Argo and no pod runs: tests move runs on
-with `set_state` and `begin_task`, and let schedules fall due with `fire`.
+It has the routes that `gatehouse.kfp_api` asks. `kfp_recorded.jsonl` holds answers of a real server, and
+`tests/kfp_api/test_recorded.py` compares. Every body and every answer is checked against the published description of
+the API (`kfp_v2beta1.swagger.json`). Nothing is compiled to Argo and no pod runs: tests move runs on with `set_state`
+and `begin_task`, and let schedules fall due with `fire`.
 """
 
 import base64

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gatehouse.launchers.kubernetes.transfer import JobRecord, program_code
 from gatehouse.store.builder_code import BuilderError, builder_code
-from gatehouse.training.stage import TrainRequest, job_key, train
+from gatehouse.training.stage import PROGRAM, TrainRequest, job_key, train
 from gatehouse.tuning.spec import ExperimentSpec, ParameterSpec
 from gatehouse.tuning.stage import TuneRequest, tune
 from tests.training.specs import network
@@ -58,3 +59,10 @@ def test_an_edit_of_the_builder_changes_the_keys_of_training_and_tuning(package:
         (package / "wide.py").write_text(code)
         keys.append((train.key(request), job_key(request), tune.key(tuned)))
     assert all(first != second for first, second in zip(*keys, strict=True))
+
+
+def test_another_builder_is_another_program_to_a_pod(package: Path) -> None:
+    job = JobRecord(PROGRAM, (BUILDER,), program_code(PROGRAM, [BUILDER]), "", 0)
+    assert job.code == program_code(PROGRAM, [BUILDER])
+    (package / "wide.py").write_text("tanh")
+    assert job.code != program_code(PROGRAM, [BUILDER])

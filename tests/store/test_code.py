@@ -1,5 +1,8 @@
 """Code digests: which edits change them, and which do not."""
 
+import os
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +146,40 @@ def test_installed_versions_are_in_the_digest_of_keys_and_not_in_that_of_specs(
     assert code_of(ROOM).digest != installed.digest
     tree.edit("rooms/parts", "rows + 1", "rows + 2")
     assert code_of(ROOM).source != installed.source
+
+
+def test_a_distribution_that_is_not_installed_leaves_no_trace(tree: Tree) -> None:
+    before = code_of(ROOM)
+    tree.edit("rooms/program", "import torch", "import torch, nowhere_installed")
+    assert code_of(ROOM).distributions == before.distributions
+
+
+def test_computing_a_digest_imports_nothing_of_the_stage() -> None:
+    script = (
+        "import sys; from gatehouse.store.code import code_digest;"
+        "code_digest('gatehouse.training.stage');"
+        "assert 'gatehouse.training.stage' not in sys.modules and 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+_PARSED = """
+from gatehouse.store import code
+
+parsed, analyse = [], code.analyse
+code.analyse = lambda source: parsed.append(source) or analyse(source)
+code.closure_of("gatehouse.data.splitting.report", lambda name: False)
+print(len(parsed))
+"""
+
+
+def test_a_source_that_one_process_parsed_no_other_parses_again(tmp_path: Path) -> None:
+    def parsed() -> int:
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+        return int(subprocess.check_output([sys.executable, "-c", _PARSED], env=environment))
+
+    assert parsed() > 10
+    assert parsed() == 0
 
 
 def test_carriers_are_rooms_and_each_exception_is_a_module_in_one_of_them() -> None:

@@ -95,6 +95,17 @@ def test_age_is_counted_by_the_stores_clock_from_the_last_touch() -> None:
         assert _states(collect(store)) == {OLD_BLOB: state}
 
 
+def test_a_touch_makes_what_is_older_than_a_day_young_and_leaves_the_rest(store: ArtifactStore) -> None:
+    for key in ("old", "new"):
+        store.objects.put_bytes(key, b"1")
+    os.utime(Path(store.address) / "old", (0, 0))
+    before = store.objects.stat("new")
+    stats = touch(store.objects, ["old", "new", "none"])
+    assert stats["none"] is None and store.objects.stat("new") == before == stats["new"]
+    old = store.objects.stat("old")
+    assert old is not None and time.time() - old.modified < DAY
+
+
 def test_what_a_collector_deletes_just_before_the_touch_is_gone() -> None:
     memory = Memory()
     memory.objects["k"] = (b"1", MemoryObjects(memory)._stat(b"1"))

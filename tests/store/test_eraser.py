@@ -131,6 +131,14 @@ def test_inputs_take_along_what_was_made_from_them_unless_they_are_kept(store: A
     assert plan.erased == (first,) and plan.holders == (places, second)
 
 
+def test_an_erased_artifact_is_not_published_again(store: ArtifactStore) -> None:
+    family = _family(store)
+    _erase(store, family["training"])
+    with pytest.raises(ErasedArtifactError, match="neither read nor published again"):
+        store.publish("training-sets", "x", {"x": b"joined"}, derived_from={"snapshot": family["snapshot"]})
+    assert not _present(store, b"joined")
+
+
 def test_pages_and_damaged_bytes_that_were_put_aside_go_too(store: ArtifactStore) -> None:
     reference = store.publish("datasets", "t", {"a": PERSON})
     other = store.publish("datasets", "u", {"a": b"other rows"})

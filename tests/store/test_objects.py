@@ -276,6 +276,17 @@ def test_a_bucket_that_does_not_exist_is_named(place: Place) -> None:
             request()
 
 
+@REMOTE
+def test_missing_credentials_are_named(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("STORAGE_EMULATOR_HOST", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(StoreError, match="credentials"):
+        place.open().get_bytes("k")
+
+
 @pytest.mark.parametrize(
     "address",
     [

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gatehouse.errors import CorruptArtifactError, MissingArtifactError, StoreError
+from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from gatehouse.store import memo
+from gatehouse.store.objects import remote as caches
 from gatehouse.store.objects.remote import BlobCache
 from gatehouse.store.store import ArtifactStore
 from tests.stand_ins.servers import Fault
@@ -169,6 +170,26 @@ def test_two_writers_of_one_artifact_agree_also_in_bad_weather(place: Place) -> 
     assert len(list(stores[0].objects.list("blobs"))) == len(FILES)
 
 
+@REMOTE
+def test_a_recall_from_the_memo_is_a_handful_of_requests(place: Place) -> None:
+    store = _store(place)
+    reference = store.publish("datasets", "d", {"a": b"one"})
+    memo.remember(store, "split", "k" * 64, {"out": str(reference)})
+    place.server.exchanges.clear()
+    assert memo.recall(_store(place), "split", "k" * 64) == {"out": str(reference)}
+    assert len(place.server.exchanges) <= 8
+
+
+@REMOTE
+def test_work_is_done_on_this_machine(place: Place, tmp_path: Path) -> None:
+    store = _store(place)
+    with store.workspace() as directory:
+        assert tmp_path in directory.parents and directory.is_dir()
+    assert not directory.exists()
+    scratch = store.scratch("job")
+    assert tmp_path in scratch.parents and scratch == _store(place).scratch("job")
+
+
 def _entry(data: bytes) -> str:
     return f"blobs/xx/{hashlib.sha256(data).hexdigest()}"
 
@@ -193,3 +214,9 @@ def test_a_full_disk_of_the_cache_is_named_and_keeps_nothing(tmp_path: Path) -> 
     with pytest.raises(StoreError, match=r"No space left.*GATEHOUSE_CACHE"):
         BlobCache(tmp_path, 1 << 30).get(_entry(b"new"), fetch)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_limit_of_the_cache_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(caches.LIMIT, "10GB")
+    with pytest.raises(ConfigurationError, match=r"^GATEHOUSE_CACHE_BYTES: .*'10GB'"):
+        BlobCache.default()

@@ -48,6 +48,10 @@ def digest(connection: duckdb.DuckDBPyConnection, query: str) -> object:
     return connection.execute(f"SELECT count(*), sum(hash(r)::HUGEINT) FROM ({query}\n) AS r").fetchall()
 
 
+def test_duckdb_alone_gives_other_bytes(limited: Connections) -> None:
+    assert len({str(digest(each, "SELECT place, sum(v) FROM t GROUP BY 1")) for each in limited for _ in range(9)}) > 1
+
+
 SHAPES = (
     "SELECT place, {a} AS a FROM t GROUP BY place",
     "SELECT who, {a} AS a, sum(whole) AS b FROM t GROUP BY ALL",

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from gatehouse.data.splitting.spec import RandomSplit
+from gatehouse.data.splitting.stage import SplitRequest, split
 from gatehouse.errors import (
     ConfigurationError,
     LauncherError,
@@ -19,9 +22,12 @@ from gatehouse.errors import (
     StoppedError,
     StoreError,
 )
+from gatehouse.runtime import limits
 from gatehouse.runtime.variables import ATTEMPTS
+from gatehouse.store import code as code_module
 from gatehouse.store import run as run_module
 from gatehouse.store import stage as stage_module
+from gatehouse.store.failures import FAULT
 from gatehouse.store.parameters import nonces_of, require_known
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.stage import TOLERATE, Declaration, Stage, StageModel
@@ -51,6 +57,10 @@ class Counted:
             return Result(split=str(store.publish("splits", "s", {"x.json": f"{request.value}{self.salt}"})))
 
         self.stage = _stage(function)
+
+
+class Nested(StageModel):
+    tables: dict[str, tuple[str, ...]]
 
 
 def _failing(*errors: Exception) -> Stage[Request, Result]:
@@ -93,6 +103,12 @@ def test_another_request_runs(store: ArtifactStore, other: Request) -> None:
     counted.stage(Request(), store)
     counted.stage(other, store)
     assert counted.runs == 2
+
+
+def test_an_address_and_its_identity_are_one_request() -> None:
+    identity = f"datasets/d/sha256-{'0' * 64}"
+    assert Request(data=f"/some/store/{identity}") == Request(data=identity)
+    assert Nested(tables={"t": [f"gs://b/{identity}"]}) == Nested(tables={"t": [identity]})
 
 
 def test_force_runs_again_and_two_results_under_one_key_are_reported(store: ArtifactStore) -> None:
@@ -261,6 +277,35 @@ def test_no_error_of_a_library_quotes_a_row_where_a_column_is_sensitive(
         assert "(name), raised at test_stage.py:" in str(failed["message"])
 
 
+def test_arrow_has_the_threads_of_the_pod_and_not_of_its_machine(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = pa.cpu_count()
+    monkeypatch.setattr(limits, "processors", lambda: usual + 3)
+    try:
+        Counted().stage(Request(), store)
+        assert pa.cpu_count() == usual + 3
+    finally:
+        pa.set_cpu_count(usual)
+
+
+def test_a_key_holds_the_versions_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = SplitRequest(training_set=f"training-sets/service/sha256-{'0' * 64}", spec=RandomSplit(strategy="random"))
+    key = split.key(request)
+    monkeypatch.setattr(code_module, "_version", lambda name: "0.1")  # Another release, which nobody installs.
+    assert split.key(request) != key
+
+
+def test_an_injected_fault_names_its_stage_and_point(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAULT, "split:finish:raise")
+    counted = Counted()
+    with pytest.raises(RuntimeError, match="split:finish"):
+        counted.stage(Request(), store)
+    monkeypatch.delenv(FAULT)
+    counted.stage(Request(), store)
+    assert counted.runs == 1
+
+
 @pytest.mark.parametrize(("ending", "noted"), [("signal", ["stopped"]), ("exit", [])])
 def test_a_stage_that_a_signal_ends_records_that(store: ArtifactStore, ending: str, noted: list[str]) -> None:
     def end(request: Request, store: ArtifactStore) -> Result:
@@ -332,3 +377,12 @@ def test_a_pod_that_kfp_started_again_goes_on_counting(store: ArtifactStore, pau
         with pytest.raises(StoreError):
             stage(Request(), store)
     assert _ends(store) == ["failed"] * 4
+
+
+def test_without_a_record_a_stage_is_tried_once(
+    store: ArtifactStore, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_ID)
+    with pytest.raises(StoreError):
+        _failing(StoreError("busy"))(Request(), store)
+    assert pauses == []

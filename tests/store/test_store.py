@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gatehouse.errors import (
+    ConfigurationError,
     CorruptArtifactError,
     InvalidReferenceError,
     MissingArtifactError,
@@ -20,8 +21,8 @@ from gatehouse.errors import (
 )
 from gatehouse.store.canonical import canonical_json, digest_of, sha256_bytes
 from gatehouse.store.manifest import Column, Manifest
-from gatehouse.store.publishing import manifest_of
-from gatehouse.store.reference import Reference
+from gatehouse.store.publishing import NO_KINDS, manifest_of
+from gatehouse.store.reference import Reference, references_in
 from gatehouse.store.store import ArtifactStore
 from tests.store.memory_objects import Memory, MemoryObjects
 
@@ -90,6 +91,13 @@ def test_a_damaged_blob_is_named_and_published_again(store: ArtifactStore, text:
     )
 
 
+def test_publishing_over_altered_bytes_puts_them_aside(store: ArtifactStore) -> None:
+    reference = _publish(store)
+    _damage(store.path(reference, "a.txt"), "hallo")
+    assert _publish(store) == reference and store.verify(reference) == 1
+    assert [store.objects.get_bytes(key) for key in store.objects.list("quarantine")] == [b"hallo"]
+
+
 def test_verify_follows_what_an_artifact_was_derived_from(store: ArtifactStore) -> None:
     parent = _publish(store)
     child = store.publish("splits", "s", {"x.json": "[]"}, derived_from={"data": parent})
@@ -104,6 +112,12 @@ def test_unknown_references_and_files_are_named(store: ArtifactStore) -> None:
         store.manifest(f"datasets/none/sha256-{DIGEST}")
     with pytest.raises(MissingArtifactError, match=r"no file 'z'.*a\.txt"):
         store.path(_publish(store), "z")
+
+
+def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="expected a directory"):
+        ArtifactStore.open(tmp_path / "file")
 
 
 _WORKER = """
@@ -153,6 +167,18 @@ def test_a_blob_stored_ahead_that_vanishes_while_it_is_published_leaves_no_new_m
     assert list(store.references()) == earlier
 
 
+def test_a_kind_may_not_have_the_name_of_a_folder_of_the_store(store: ArtifactStore) -> None:
+    for kind in NO_KINDS:
+        with pytest.raises(ConfigurationError, match=f"expected another kind than '{kind}'"):
+            store.publish(kind, "d", {"a": b"one"})
+    assert list(store.objects.list("blobs")) == []
+
+
+def test_append_numbers_records_without_gaps(store: ArtifactStore) -> None:
+    assert [store.append("log", {"k": k}) for k in range(3)] == [1, 2, 3]
+    assert [json.loads(store.objects.get_bytes(key))["k"] for key in store.objects.list("log")] == [0, 1, 2]
+
+
 _JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -188,6 +214,13 @@ def test_any_change_of_a_manifest_changes_its_reference(name: str, rows: int, de
     assert Manifest("datasets", "d", (), rows=rows, details=details).reference != base.reference
     changed = Manifest("datasets", "d", (), columns=(Column("x", "int64"),), rows=rows + 1, details=details)
     assert changed.reference != base.reference
+
+
+def test_references_are_parsed_from_identities_and_addresses() -> None:
+    identity = f"datasets/flights/sha256-{DIGEST}"
+    assert str(Reference.parse(identity)) == identity
+    assert Reference.parse(f"gs://acme/gatehouse/{identity}") == Reference.parse(identity)
+    assert references_in({"a": [identity, "text"], "b": {"c": identity}}) == (Reference.parse(identity),)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from gatehouse.operations.metrics import Row, rows_of
@@ -16,6 +17,19 @@ from gatehouse.tracking import sending
 from gatehouse.tracking.machine import Machine
 from gatehouse.tracking.provenance import Prices
 from gatehouse.tracking.sending import tracked_job
+
+
+def test_host_metrics_agree_with_psutil_and_count_all_processes_of_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    machine = Machine(os.getpid())
+    sum(range(10**6))
+    sample = machine.sample()
+    assert 0 <= sample["system/cpu_utilization_percentage"] <= 100
+    assert sample["system/system_memory_usage_percentage"] == pytest.approx(psutil.virtual_memory().percent, abs=10)
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    resident = sum(process.memory_info().rss for process in processes) / 1e6
+    assert sample["system/job_memory_usage_megabytes"] == pytest.approx(resident, rel=0.2)
+    assert not any("gpu" in name for name in sample)
 
 
 class Refused(Exception):

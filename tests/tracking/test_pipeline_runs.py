@@ -8,6 +8,7 @@ import pytest
 
 from gatehouse.store.run import RUN_ID, Attempt
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.mlflow_client import tracking_of
 from gatehouse.tracking.projection import track_run, track_training
 from tests.tracking.shown import runs_of
 
@@ -59,3 +60,14 @@ def test_a_run_has_a_run_for_each_stage_that_ran_once(store: ArtifactStore, monk
         "no message, for erasure"
     )
     assert {run.info.status for run in runs.values()} == {"FAILED"}
+
+
+def test_a_run_with_results_from_the_memo_alone_is_not_shown(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUN_ID, "run-3")
+    happen(store, "split", "hit", result={})
+    happen(store, "register", "finished", result={})
+    track_run(store, "run-3")
+    tracking = tracking_of(store)
+    assert tracking is not None and tracking.embedded is not None and not tracking.embedded.exists()

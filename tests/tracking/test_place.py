@@ -43,3 +43,14 @@ def test_the_project_s_own_server_comes_first_and_gets_no_credentials_of_kfp(
     with access_to(server):
         assert {name: os.environ[name] for name in (*_ACCESS, *_USER) if name in os.environ} == sent
     assert {name: os.environ[name] for name in environment} == environment
+
+
+def test_every_workspace_of_a_server_has_a_name(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://kfp")
+    for workspace in ("", "a", "b"):
+        monkeypatch.setenv("MLFLOW_WORKSPACE", workspace)
+        tracking = tracking_of(store)
+        assert tracking is not None
+        names.add(tracking.name)
+    assert len(names) == 3

@@ -1,6 +1,7 @@
 """Lineage from manifests, the code and machine of a run, its cost, and the memory of a process."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ PRICES = Prices(per_hour={"default": 0.5, "gpu": 10.0})
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     code_commit.cache_clear()
+
+
+def output_of(program: str) -> str:
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
 
 def test_lineage_has_every_ancestor_once_and_not_the_artifact_itself(store: ArtifactStore) -> None:
@@ -71,6 +76,14 @@ def test_without_git_the_commit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> N
     assert capture_environment().tags()["gatehouse.commit"] == "unknown"
 
 
+def test_capturing_imports_no_large_library() -> None:
+    program = (
+        "import sys; from gatehouse.tracking.provenance import capture_environment as c; c();"
+        "print(sorted({'torch', 'mlflow', 'numpy', 'feast'} & set(sys.modules)))"
+    )
+    assert output_of(program) == "[]\n"
+
+
 def test_a_folder_has_its_release_or_its_commit(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
@@ -82,3 +95,11 @@ def test_a_folder_has_its_release_or_its_commit(tmp_path: Path) -> None:
     assert revision(tmp_path) == git("rev-parse", "--short", "HEAD")
     git("tag", "v1.2")
     assert revision(tmp_path) == "v1.2"
+
+
+def test_the_peak_of_a_process_stays_when_its_memory_was_freed() -> None:
+    program = (
+        "from gatehouse.metrics.performance import peak_memory_mb as peak\n"
+        "before = peak(); data = b'x' * 200_000_000; del data; print(peak() - before)"
+    )
+    assert 199 < float(output_of(program)) < 203

@@ -17,7 +17,7 @@ from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking import sending
 from gatehouse.tracking.metrics_file import MetricsFile
 from gatehouse.tracking.mlflow_client import Tracking, tracking_of
-from gatehouse.tracking.sending import is_left, is_unsent, open_job, send_rest, tracked_job
+from gatehouse.tracking.sending import RUN_TITLE, is_left, is_unsent, open_job, send_rest, tracked_job
 from tests.tracking import shown
 from tests.tracking.shown import runs_of
 
@@ -223,6 +223,17 @@ def test_nan_infinity_many_metrics_and_odd_names_are_sent(store: ArtifactStore, 
     metrics = dict(runs_of(store, "flights")[0].data.metrics)
     assert math.isnan(metrics.pop("loss")) and metrics.pop("rate") > 1e308
     assert sorted(metrics.values()) == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, *[7.0] * 1500]
+
+
+def test_a_job_that_ends_with_the_same_model_again_has_a_run_of_its_own(store: ArtifactStore, tmp_path: Path) -> None:
+    for number in range(2):
+        title = RUN_TITLE.set(f"trial {number}")
+        ended(store, tmp_path, 3)
+        RUN_TITLE.reset(title)
+        send_rest(store)
+        time.sleep(0.002)
+    names = [(run.info.run_name, run.info.status) for run in runs_of(store, "flights")]
+    assert names == [("trial 0", "FINISHED"), ("trial 1", "FINISHED")] and steps_of(store) == [0, 0, 1, 1, 2, 2]
 
 
 def test_metrics_and_samples_are_sent_while_a_job_runs(

@@ -101,6 +101,18 @@ def _ended(
     return opened.folder
 
 
+def test_a_job_that_resumes_from_a_checkpoint_shows_each_step_once(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    """Killed after step 59, then after 79, each time resumed from step 40: also where its rest was delivered."""
+    for begin, end in ((0, 60), (40, 80), (40, 100)):
+        _ended(store, tmp_path / "link", "job-3", "resumed", range(begin, end), MODEL if end == 100 else "")
+        if end != 80:
+            send_rest(store)
+    assert _steps(proxy, "resumed") == list(range(100))
+    assert _steps(proxy, "resumed", "since 40") == list(range(40, 100)), "of each metric by itself"
+
+
 @dataclass(frozen=True)
 class KfpRun:
     """A pipeline run in MLflow, as KFP's API server, driver and launcher keep it."""
@@ -261,3 +273,15 @@ def test_metrics_of_a_launched_command_are_also_those_that_it_logs_in_its_run(
     client = quiet_client(proxy.url)
     entry = client.get_experiment_by_name("own")
     assert entry and [run.info.status for run in client.search_runs([entry.experiment_id])] == ["FINISHED"]
+
+
+def test_metrics_that_a_command_prints_while_the_server_is_away_are_sent_later(
+    store: ArtifactStore, tmp_path: Path, proxy: Proxy
+) -> None:
+    script = "import os; print('accuracy=0.75'); open(os.environ['GATEHOUSE_OUTPUT'] + '/weights', 'w').close()"
+    command = CommandSpec(command=("python", "-c", script), launch=LocalLaunch())
+    proxy.down = True
+    assert launch(CommandRequest(name="printed", command=command), store).metrics == {"accuracy": 0.75}
+    proxy.down = False
+    send_rest(store)
+    assert _steps(proxy, "printed", "accuracy") == [0]

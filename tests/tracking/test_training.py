@@ -12,12 +12,14 @@ import pytest
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking import sending
 from gatehouse.tracking.metrics_file import MetricsFile
-from gatehouse.tracking.projection import track_experiment, track_training
+from gatehouse.tracking.mlflow_client import tracking_of
+from gatehouse.tracking.projection import show_training, track_experiment, track_training
 from gatehouse.tracking.provenance import lineage_of
-from gatehouse.tracking.sending import open_job
+from gatehouse.tracking.sending import open_job, send_rest
 from gatehouse.training.validation import log_epochs
-from tests.tracking.shown import runs_of, steps_of
+from tests.tracking.shown import client_of, runs_of, steps_of
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,18 @@ def test_a_run_has_parameters_history_lineage_environment_duration_cost_and_inpu
     assert [(tag.key, tag.value) for tag in data.tags] == [("mlflow.data.context", "training_set")]
 
 
+def test_a_calibrated_model_has_the_run_of_its_training(shared: ArtifactStore) -> None:
+    model = model_of(shared, "calibrated", learning_rate=0.002)
+    files: dict[str, Any] = {entry.path: entry for entry in shared.manifest(model).files} | {"calibration.json": "{}"}
+    calibrated = shared.publish("models", "calibrated", files, derived_from={"model": model})
+    track_training(shared, model)
+    tracking = tracking_of(shared)
+    assert tracking is not None
+    with client_of(shared) as client:
+        assert show_training(tracking, client, calibrated).data.tags["gatehouse.reference"] == model
+    assert len([run for run in runs_of(shared, "calibrated") if run.data.params]) == 1
+
+
 def test_a_failed_trial_that_was_tracked_while_it_ran_keeps_its_run(shared: ArtifactStore, tmp_path: Path) -> None:
     job = open_job(shared, "job-7", "live", tmp_path / "link", {"dropout": 9}, {})
     with closing(MetricsFile(job.metrics)) as metrics:
@@ -93,6 +107,20 @@ def train(store: ArtifactStore, tmp_path: Path, job: str, model: str) -> Path:
     return opened.folder
 
 
+def test_another_job_that_makes_the_same_bits_has_a_complete_run_of_its_own(
+    shared: ArtifactStore, tmp_path: Path
+) -> None:
+    model = model_of(shared, "again", seed=7)
+    for job in ("job-1", "job-2"):
+        train(shared, tmp_path, job, model)
+        track_training(shared, model)
+    _, *runs = runs_of(shared, "again")
+    assert {run.data.tags["gatehouse.job"] for run in runs} == {"job-1", "job-2"}
+    for run in runs:
+        assert (run.info.status, run.data.params) == ("FINISHED", {"seed": "7"})
+        assert run.data.metrics.keys() >= {"step_loss", "log_loss", "duration_seconds"}
+
+
 def test_epochs_that_a_job_has_logged_are_in_its_run_once(shared: ArtifactStore, tmp_path: Path) -> None:
     model = model_of(shared, "once", seed=7)
     job = open_job(shared, "job-once", "once", tmp_path / "link", {}, {})
@@ -105,6 +133,18 @@ def test_epochs_that_a_job_has_logged_are_in_its_run_once(shared: ArtifactStore,
     track_training(shared, model)
     run = runs_of(shared, "once")[1]
     assert steps_of(shared, run, "log_loss") == steps_of(shared, run, "roc_auc") == [0, 1, 2]
+
+
+def test_a_model_that_is_shown_while_another_process_sends_its_metrics_has_one_run(
+    shared: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(shared, "beside", seed=7)
+    monkeypatch.setattr(sending, "_BUDGET", 0.2)
+    with sending._exclusive(train(shared, tmp_path, "job-beside", model)):
+        track_training(shared, model)
+    send_rest(shared)
+    _, run = runs_of(shared, "beside")
+    assert run.info.status == "FINISHED" and run.data.metrics.keys() >= {"step_loss", "log_loss"}
 
 
 def test_tracking_again_adds_nothing_and_imports_no_mlflow(shared: ArtifactStore) -> None:

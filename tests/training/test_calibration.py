@@ -95,6 +95,20 @@ def test_temperature_has_the_least_log_loss_and_keeps_the_order_of_classes() -> 
     assert (np.argsort(corrected, axis=1) == np.argsort(bold, axis=1)).all()
 
 
+def test_temperature_of_rows_that_are_all_right_or_all_chance_is_refused() -> None:
+    sure = np.array([[0.9, 0.1], [0.2, 0.8]] * 20)
+    for labels in ([0.0, 1.0], [1.0, 0.0]):
+        with pytest.raises(CalibrationError, match="right on some validation rows and wrong on others"):
+            fit_temperature(sure, np.array(labels * 20))
+
+
+@pytest.mark.parametrize("fit", [fit_platt, fit_isotonic])
+def test_probabilities_that_fall_with_the_label_are_refused(fit: Any) -> None:
+    scores = np.linspace(0.1, 0.9, 100)
+    with pytest.raises(CalibrationError, match="no better than chance"):
+        fit(scores, (scores < 0.5).astype(np.float64))
+
+
 def test_what_was_fitted_comes_back_from_json_and_treats_each_row_alone() -> None:
     scores, labels = rows(1, 300, 50)
     several = np.column_stack([scores, 1 - scores])
@@ -145,6 +159,12 @@ def test_no_other_threshold_is_better(rule: Any, points: list[tuple[int, int]]) 
     assert worth(labels, probabilities >= chosen, rule) == pytest.approx(max(every))
     higher = [value for at, value in zip(np.unique(probabilities), every, strict=True) if at > chosen]
     assert not higher or max(higher) <= max(every) - 1e-12 or (probabilities >= chosen).any()
+
+
+def test_of_equally_good_thresholds_it_is_the_highest() -> None:
+    labels, probabilities = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.9, 0.7, 0.5, 0.3])
+    rule = CostThreshold(rule="cost", false_positive=1.0, false_negative=1.0)
+    assert choose_threshold(labels, probabilities, rule) == pytest.approx(0.8)
 
 
 F1 = FBetaThreshold(rule="f_beta")
@@ -201,6 +221,20 @@ def test_the_threshold_decides_the_classes_of_the_candidate_and_of_nobody_else(b
     assert evaluation.metrics["accuracy"] == pytest.approx(expected)
     assert evaluation.metrics["precision"] > evaluation.champion_metrics["precision"]
     assert evaluation.champion_metrics["accuracy"] == pytest.approx(np.mean((predicted >= 0.5) == (test.labels == 1)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"min_rows": 1301}, "has 1,300 rows: expected at least calibration.min_rows, 1,301"),
+        ({"method": "temperature"}, "method: expected platt or isotonic or none for the task binary"),
+        ({"method": "none"}, "does nothing"),
+        ({"threshold": {"rule": "precision", "at_least": 1.0}}, "no threshold has a precision of at least 1 "),
+    ],
+)
+def test_what_cannot_be_done_is_said(bench: Bench, spec: dict[str, object], message: str) -> None:
+    with pytest.raises((CalibrationError, ConfigurationError), match=message):
+        calibrated(bench, **spec)
 
 
 def test_a_model_that_is_calibrated_or_says_one_thing_is_refused(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from gatehouse.tracking.metrics_file import read_points
 from gatehouse.training.parallel.mesh import Layout
+from gatehouse.training.parallel.parallelize import Replicated, replicate
 from tests.training.specs import architecture, network, vary, write_rows
 
 # 129 rows in batches of 64: the last has one, so all but one process have nothing but padding then.
@@ -137,3 +138,13 @@ def test_a_model_that_cannot_be_cut_says_what_it_lacks() -> None:
         stage_of(model, Layout(None, 0, 1, 0, 1, 0, 2))
     with pytest.raises(NotDivisibleError, match=r"method tensor_plan\(\)"):
         plan_of(model)
+
+
+def test_a_model_that_is_not_compiled_does_without_the_compiler(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    monkeypatch.delitem(vars(torch), "_dynamo", raising=False)
+    model = nn.Linear(2, 1)
+    replicated = replicate(model, network(processes=2))
+    replicated(torch.ones(3, 2)).sum().backward()
+    assert type(replicated) is Replicated and model.weight.grad is not None
+    assert "_dynamo" not in vars(torch), "who asks the compiler later would get no answer"

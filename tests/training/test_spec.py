@@ -79,6 +79,12 @@ def test_what_cannot_be_is_refused_at_its_place(body: dict[str, Any], where: str
     assert ".".join(map(str, error["loc"])) == where and message in error["msg"]
 
 
+def test_every_mistake_is_told_at_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        train_spec({"model": {"hidden": [], "blocks": 2}, "seed": -1})
+    assert {error["loc"] for error in caught.value.errors()} == {("model", "hidden"), ("model", "blocks"), ("seed",)}
+
+
 def test_the_architecture_says_which_settings_there_are() -> None:
     assert isinstance(train_spec({}), NetworkTraining)
     boosted = train_spec({"model": XGBOOST})
@@ -115,3 +121,13 @@ def test_without_changes_a_training_is_what_it_was_and_its_beginning_has_the_cha
     assert identity_digest(beginning(changing, 2)) == identity_digest(network(epochs=2))
     assert beginning(changing, 3) == network(epochs=3, changes=[{"epoch": 2, "clip_norm": 0.5}])
     assert has_setting("linear", "optimizer.changes") and not has_setting("linear", "optimizer.changes.epoch")
+
+
+def test_other_values_keep_the_rest() -> None:
+    deeper = changed(trees(row_share=0.5), {"model.max_depth": 5, "optimizer.learning_rate": 0.2})
+    assert isinstance(deeper, TreesTraining)
+    assert (deeper.model.max_depth, deeper.optimizer.learning_rate, deeper.optimizer.row_share) == (5, 0.2, 0.5)
+    model = {"architecture": "ft_transformer", "blocks": 1}
+    assert changed(network(batch_size=9), {"model": model}) == network("ft_transformer", batch_size=9, blocks=1)
+    with pytest.raises(ValidationError, match="not of xgboost"):
+        changed(network(), {"model": XGBOOST})

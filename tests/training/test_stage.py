@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,12 @@ def test_the_processes_of_the_stage_quote_no_row_where_a_column_is_sensitive(
     written = [path.read_text(errors="replace") for path in Path(store.address).rglob("*") if path.is_file()]
     assert any("injected fault, step 1" in text for text in (str(raised.value), *written)) == (not sensitive)
     assert not sensitive or "ValueError, whose words are not shown, as columns are" in str(raised.value)
+
+
+def test_the_stage_module_imports_neither_torch_nor_arrow() -> None:
+    code = (
+        "import sys, gatehouse.training.stage, gatehouse.tuning.stage;"
+        "print([name for name in ('torch', 'numpy', 'pyarrow', 'optuna', 'safetensors', 'kfp') if name in sys.modules])"
+    )
+    imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert imported.stdout.strip() == "[]"

@@ -12,14 +12,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from gatehouse.errors import ConfigurationError
 from gatehouse.launchers.ranks import FAULT
 from gatehouse.store.store import ArtifactStore
 from gatehouse.training.batches import Rows
-from gatehouse.training.compute import DivergedError
+from gatehouse.training.compute import DivergedError, prepare_process
 from gatehouse.training.job import prepare_job
 from gatehouse.training.model_spec import BuilderSpec
 from gatehouse.training.models import BuilderError, build_model
-from gatehouse.training.spec import NetworkTraining, OptimizerSpec
+from gatehouse.training.spec import ComputeSpec, NetworkTraining, OptimizerSpec
 from gatehouse.training.trainer import Trainer
 from gatehouse.training.validation import best_epoch, is_over
 from tests.training.conftest import Giver, Keeper
@@ -231,6 +232,12 @@ def test_a_builder_of_your_own_is_trained_and_one_that_cannot_be_used_is_named(t
     assert len(_train(spec, _architecture(spec), tmp_path)["history"]) == 2
     with pytest.raises(BuilderError, match=r"nowhere\.at:all cannot be imported"):
         build_model(_architecture(vary(spec, architecture="nowhere.at:all")))
+
+
+def test_a_rank_without_a_gpu_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(ConfigurationError, match="expected a GPU for each process of this machine, found 0"):
+        prepare_process(ComputeSpec(device="cuda"), 1)
 
 
 def test_patience_counts_only_gains_that_are_large_enough() -> None:

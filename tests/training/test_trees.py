@@ -19,7 +19,7 @@ from gatehouse.training.stage import TrainRequest, TrainResult, train
 from gatehouse.training.trees import train as boost
 from tests.training import synthetic
 from tests.training.specs import trees, vary
-from tests.training.trained import log_of
+from tests.training.trained import followed, log_of
 
 SPEC = trees(
     rounds=30,
@@ -97,6 +97,17 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bits(
     assert place.read_json(result.model, "history.json") == undisturbed["history"]
     log = log_of(place, result.model)
     assert any("Resumed from checkpoint" in line for line in log), log
+
+
+def test_trees_that_their_experiment_stops_go_on_when_they_are_asked_for_again(
+    store: ArtifactStore, trained: tuple[ArtifactStore, TrainResult]
+) -> None:
+    reported, result = followed(_request(store), store, stop_after=13)
+    assert result is None and sorted(reported)[:14] == list(range(14)) and len(reported) < 20
+    again, result = followed(_request(store), store)
+    assert result == trained[1] and all(again[round_] == row for round_, row in reported.items())
+    assert [{"epoch": round_} | row for round_, row in again.items()] == store.read_json(result.model, "history.json")
+    assert any("Resumed from checkpoint" in line for line in log_of(store, result.model))
 
 
 def test_two_processes_grow_what_one_grows(store: ArtifactStore, tmp_path: Path, alone: None) -> None:

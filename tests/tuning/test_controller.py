@@ -462,6 +462,21 @@ def test_reports_are_written_again_and_again() -> None:
     assert max(later - earlier for earlier, later in itertools.pairwise(written)) < 30
 
 
+def test_a_population_begins_anew_as_its_generations_follow_from_each_other(store: ArtifactStore) -> None:
+    rate = {"name": "optimizer.learning_rate", "type": "double", "min": 1e-4, "max": 1e-1, "log": True}
+    algorithm = {"name": "population", "population_size": 4, "quantile": 0.5}
+    spec = ExperimentSpec.model_validate(
+        {"objective": "log_loss", "parameters": [rate], "algorithm": algorithm, "max_trial_count": 16}
+    )
+    undisturbed, _ = rerun(ArtifactStore.open(f"{store.address}-other"), spec)
+    first, _ = rerun(store, spec, failing(0, error=LATE))
+    assert (first.ended, numbers(first)) == ("generations", [0])
+    assert [trial.parameters for trial in first.trials] != [trial.parameters for trial in undisturbed.trials]
+    second, began = rerun(store, spec)
+    assert second.trials == undisturbed.trials and began == list(range(16))
+    assert rerun(store, spec)[1] == []
+
+
 def _trials(*values: tuple[float, float, bool]) -> list[Trial]:
     return [
         Trial(number, "succeeded", {}, {"log_loss": loss, "roc_auc": area}, feasible=feasible)

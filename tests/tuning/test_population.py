@@ -129,6 +129,13 @@ def test_a_failed_member_is_replaced_by_a_copy_of_a_good_one_and_counts() -> Non
     assert len({trial.parameters["optimizer.learning_rate"] for trial in anew.trials[: 2 * SIZE]}) == 2 * SIZE
 
 
+def test_members_begin_with_earlier_configurations_and_what_they_take_counts() -> None:
+    warm = {"optimizer.learning_rate": 0.02, "optimizer.clip_norm": 10.0, "model.dropout": 0.3}
+    done = run(population(budget={"steps": SIZE + 1}), warm=(warm, {"optimizer.learning_rate": 0.03}))
+    assert done.trials[0].parameters == warm and done.trials[1].parameters["optimizer.learning_rate"] == 0.03
+    assert (done.ended, done.steps, len(done.trials)) == ("steps", SIZE + 1, SIZE + 1)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

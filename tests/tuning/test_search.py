@@ -156,6 +156,21 @@ def test_a_component_is_a_trial(store: ArtifactStore, tmp_path: Path) -> None:
         parts_of({"components": {}})
 
 
+def test_a_component_with_an_artifact_that_no_trial_has_is_refused(tmp_path: Path) -> None:
+    @dsl.component(base_image="python:3.11")  # type: ignore[untyped-decorator]  # kfp has no types
+    def train(x: int, data: dsl.Input[dsl.Dataset], rows: dsl.Input[dsl.Dataset] = None) -> int:
+        return x
+
+    compiler.Compiler().compile(train, str(tmp_path / "train.yaml"))
+    component = read_yaml((tmp_path / "train.yaml").read_text(), "component")
+    with pytest.raises(ConfigurationError, match="no trial has the artifact rows"):
+        write_component(component, {}, ["x"], True, tmp_path / "component")
+    del component["components"]["comp-train"]["inputDefinitions"]["artifacts"]["rows"]
+    write_component(component, {}, ["x"], True, tmp_path / "component")
+    with pytest.raises(ConfigurationError, match="no value for data"):
+        write_component(component, {}, ["x"], False, tmp_path / "component")
+
+
 def test_other_code_at_the_same_path_is_searched_again(
     store: ArtifactStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,3 +290,20 @@ def test_the_time_limit_of_a_task_has_room_for_what_it_waits_for(tmp_path: Path)
     pods = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     limits = [int(pod["activeDeadlineSeconds"]) / 60 for _, pod in sorted(pods.items())]
     assert limits == [2030, LONGEST_MINUTES, 510, LONGEST_MINUTES]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"objective": "own_metric"},
+        {"objective": {"metric": "accuracy", "direction": "minimize"}},
+        {"early_stopping": "MedianPruner"},
+        {"trial_settings": {"stopping.epochs": 3}},
+        {"algorithm": {"name": "population", "population_size": 2}},
+        {"parameters": [SPACE[0] | {"name": "a b"}]},
+        {"objective": {"metric": "val loss", "direction": "minimize"}},
+    ],
+)
+def test_a_search_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        search_of(SPEC | changes, [])

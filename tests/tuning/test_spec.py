@@ -21,21 +21,34 @@ NETWORK, TREES = train_spec({}), train_spec({"model": {"architecture": "xgboost"
     ("fields", "message"),
     [
         ({"parameters": [RATE | {"name": "speed"}]}, "name: speed: there is no such setting"),
+        ({"parameters": [RATE | {"name": "dropout"}]}, "did you mean model.dropout"),
         ({"parameters": [RATE | {"min": 0.0}]}, "log: expected min above 0"),
         ({"parameters": [RATE | {"min": 0.1, "max": 0.01}]}, "min at most max"),
         ({"parameters": [{"name": "model.dropout", "type": "double", "min": 0.1}]}, "needs min and max"),
+        ({"parameters": [{"name": "model.hidden", "type": "categorical"}]}, "needs choices"),
         ({"parameters": [RATE, RATE]}, "optimizer.learning_rate and optimizer.learning_rate overlap"),
         ({"parameters": [RATE], "trial_settings": {"optimizer": {"warmup": 0}}}, "learning_rate and optimizer over"),
+        ({"parameters": [RATE | {"step": 0.1}]}, "no even steps"),
         ({"parameters": [DEPTH | {"step": 0.5}]}, "for int, found step 0.5"),
+        ({"parameters": [DEPTH | {"min": 2.5, "max": 6.9}]}, "for int, found min 2.5, max 6.9"),
+        ({"parameters": [DEPTH | {"max": 1e20}]}, r"at most 2\^53 for int, found max 1e\+20"),
+        ({"parameters": [RATE | {"max": float("inf")}]}, "finite number"),
+        ({"parameters": [RATE | {"log": False, "max": 1.0, "step": 1e-7}]}, "at most 1,000,000 values"),
         ({"parameters": [DEPTH | {"max": 300_000_000}], "algorithm": "GridSampler"}, "at most 100,000 combinations"),
+        ({"parameters": [DEPTH | {"max": 3 * 10**8}, RATE | {"when": {"model.max_depth": "a"}}]}, "is never a"),
         ({"parameters": [DEPTH | {"choices": [1]}]}, "choices: a parameter of type int has min and max"),
+        ({"parameters": [ARCHITECTURE | {"log": True}]}, "has choices, and no log"),
         ({"parameters": [ARCHITECTURE, RATE | {"when": {"model.architecture": "forest"}}]}, "is never forest"),
         ({"parameters": [RATE, DEPTH | {"when": {"optimizer.learning_rate": 0.01}}]}, "has no list of values"),
         ({"parameters": [RATE | OF_TREES, ARCHITECTURE]}, "when: there is no parameter model.architecture before it"),
+        ({"parameters": [RATE], "algorithm": {"name": "TPESampler", "n_startup_trials": "x"}}, "valid integer"),
+        ({"parameters": [RATE], "early_stopping": "PercentilePruner"}, "percentile: Field required"),
         ({"parameters": [ARCHITECTURE, RATE | OF_TREES, RATE]}, "their conditions must exclude each other"),
         ({"parameters": [RATE], "trial_settings": {"model.architecture": "xgboost"}}, "would have another model"),
         ({"parameters": [RATE], "algorithm": "annealing"}, "algorithm"),
+        ({"parameters": [RATE], "algorithm": {"name": "RandomSampler", "n_startup_trials": 3}}, "n_startup_trials"),
         ({"parameters": [RATE], "algorithm": "GridSampler"}, "GridSampler needs parameters with a list of values"),
+        ({"parameters": [RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler needs two parameters"),
         ({"parameters": [ARCHITECTURE, RATE], "algorithm": "CmaEsSampler"}, "CmaEsSampler takes numbers only"),
         ({"parameters": [ARCHITECTURE, DEPTH | OF_TREES], "algorithm": "QMCSampler"}, "QMCSampler takes no conditions"),
         (
@@ -60,6 +73,12 @@ def test_a_space_that_no_training_could_take_is_refused(fields: dict[str, Any], 
         ExperimentSpec.model_validate(fields)
 
 
+def test_a_range_of_many_whole_numbers_is_not_listed() -> None:
+    (parameter,) = ExperimentSpec(objective="log_loss", parameters=[DEPTH | {"min": 1, "max": 10**15 + 1}]).parameters
+    values = {value: parameter.internal(value) for value in (10**15 + 1, 10**15 + 2, 4, 2.5, 7.0, "a", None)}
+    assert values == {10**15 + 1: 10**15 + 1, 10**15 + 2: None, 4: None, 2.5: None, 7.0: 7.0, "a": None, None: None}
+
+
 @pytest.mark.parametrize(
     ("base", "parameter", "message"),
     [
@@ -77,6 +96,14 @@ def test_a_parameter_that_the_model_cannot_take_is_told(
     space = ExperimentSpec.model_validate({"parameters": [parameter]})
     [(where, _, why)] = infeasible(space, base)
     assert where == ("parameters", 0, "name") and message in why
+
+
+def test_trial_settings_that_the_model_cannot_take_is_told() -> None:
+    space = ExperimentSpec.model_validate({"parameters": [RATE], "trial_settings": {"stopping.epochs": 2}})
+    assert [(where, value) for where, value, _ in infeasible(space, TREES)] == [
+        (("trial_settings", "stopping.epochs"), 2)
+    ]
+    assert not list(infeasible(space, NETWORK))
 
 
 def test_a_setting_stands_twice_under_conditions_that_exclude_each_other() -> None:

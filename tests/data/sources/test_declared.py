@@ -1,7 +1,7 @@
 """Exact casts: texts as Arrow reads them in a CSV, times as sources write them, and nothing changed in silence."""
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gatehouse.data.snapshot.spec import ColumnType
+from gatehouse.data.snapshot.spec import ColumnType, TableSpec
 from gatehouse.data.sources.declared import TYPES, read_as, read_texts, read_times
 
 NUMBERS = st.text("0123456789-+.eExXaAfFiInN() \t_", max_size=22) | st.from_regex(
@@ -141,6 +141,16 @@ def test_times_in_every_form(form: str, value: Any, kind: pa.DataType) -> None:
     assert _times([value, None], form, "UTC", kind) == [AT, None]
 
 
+@given(st.datetimes(datetime(1000, 1, 2), datetime(9999, 12, 30)), st.integers(-1439, 1439))
+@settings(max_examples=100, deadline=None)
+def test_formats_read_what_python_writes(time: datetime, minutes: int) -> None:
+    moment = time.replace(tzinfo=timezone(timedelta(minutes=minutes)))
+    text = f"{moment.day}.{moment.month}.{moment.year:04d} {moment.hour}:{moment:%M:%S.%f%z}"
+    assert _times([text], "%d.%m.%Y %H:%M:%S.%f%z") == [moment.astimezone(UTC)]
+    microseconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert _times([str(microseconds)], "microseconds") == [moment.astimezone(UTC)]
+
+
 @pytest.mark.parametrize(
     ("form", "values"),
     [
@@ -168,3 +178,11 @@ def test_nanoseconds_do_not_fit_unless_they_are_zero() -> None:
     assert _times(texts) == ["misfit", AT]
     exact = pa.array([MICROSECONDS * 1000 + 1, MICROSECONDS * 1000], pa.int64()).cast(pa.timestamp("ns", "UTC"))
     assert _times(list(exact), kind=exact.type) == ["misfit", AT]
+
+
+@pytest.mark.parametrize(
+    "times", [{"at": "minutes"}, {"at": "%d.%m.%Q"}, {"at": "%d.%m"}, {"at": "%Y-%m-%d %I"}, {"n": "seconds"}]
+)
+def test_a_form_that_is_none_is_refused(times: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"times|at: expected seconds"):
+        TableSpec.model_validate({"columns": {"at": "timestamp", "n": "int64"}, "times": times})

@@ -60,6 +60,23 @@ def test_a_large_file_is_cut_into_runs_that_can_be_read_in_any_order(tmp_path: P
     assert len({part.fingerprint for part in parts}) == 4
 
 
+def test_a_vacuumed_file_is_a_clear_error(tmp_path: Path) -> None:
+    append(tmp_path, 0, 10)
+    deltalake.write_deltalake(str(tmp_path), rows(10, 20), mode="overwrite")
+    deltalake.DeltaTable(str(tmp_path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert read(source(tmp_path))[2].num_rows == 10
+    with pytest.raises(SourceError, match=r"Table orders: part-.*parquet, a file of version 0, is gone: it was vac"):
+        read(source(tmp_path, version=0))
+
+
+def test_versions_and_tables_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    append(tmp_path, 0, 10)
+    with pytest.raises(SourceError, match="Table orders: version 7 of the Delta table"):
+        read(source(tmp_path, version=7))
+    with pytest.raises(SourceError, match=r"Table orders: version latest of the Delta table .*none"):
+        read(source(tmp_path / "none"))
+
+
 def test_a_table_with_deletion_vectors_is_refused_clearly(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path), rows(0, 10), configuration={"delta.enableDeletionVectors": "true"})
     with pytest.raises(SourceError, match=r"Table orders: the Delta table needs .*deletionVectors"):

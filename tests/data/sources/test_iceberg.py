@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from gatehouse.data.sources.lakehouse import IcebergSource
+from gatehouse.errors import SourceError
 from tests.data.sources.reading import COLUMNS, read, rows
 
 
@@ -47,6 +48,13 @@ def test_files_are_parts_in_the_order_of_their_commits(orders: Table, tmp_path: 
     assert state["orders"]["snapshot"] == orders.current_snapshot().snapshot_id  # type: ignore[union-attr]
     assert [part.read().table.num_rows for part in parts] == [10, 10, 10]
     assert table.combine_chunks().equals(rows(0, 30))
+
+
+def test_a_metadata_file_reads_as_the_catalog_does(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    by_catalog, by_file = read(source(tmp_path)), read(source(tmp_path, metadata=orders.metadata_location))
+    assert by_catalog[0] == by_file[0] and by_catalog[2].equals(by_file[2])
+    assert [part.fingerprint for part in by_catalog[1]] == [part.fingerprint for part in by_file[1]]
 
 
 def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
@@ -88,6 +96,24 @@ def delete_positions(table: Table, positions: list[int], folder: Path) -> None:
     deletes.spec_id = 0
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as commit:
         commit.append_data_file(deletes)
+
+
+def test_a_missing_file_is_a_clear_error(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    for file in tmp_path.rglob("data/*.parquet"):
+        file.unlink()
+    with pytest.raises(SourceError, match=r"Table orders: .*parquet, a file of snapshot \d+, is gone"):
+        read(source(tmp_path))
+
+
+def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_path: Path) -> None:
+    orders.append(rows(0, 10))
+    with pytest.raises(SourceError, match="Table orders: the Iceberg table has no snapshot 7"):
+        read(source(tmp_path, snapshot=7))
+    with pytest.raises(SourceError, match=r"Table orders: the Iceberg table shop.none cannot be opened"):
+        read(source(tmp_path, identifier="shop.none"))
+    with pytest.raises(SourceError, match="cannot be opened"):
+        read(source(tmp_path, metadata=str(tmp_path / "none.metadata.json")))
 
 
 def test_a_password_and_a_missing_catalog_are_refused() -> None:

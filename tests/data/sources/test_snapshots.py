@@ -1,6 +1,8 @@
 """Snapshots of databases and lakehouse tables: whole, once, and at the price of what is new."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -60,6 +62,16 @@ def grow(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int, int],
     return partial(database if request.param == "sql" else lake, tmp_path)
 
 
+def test_a_snapshot_holds_every_row_once_and_an_unchanged_source_gives_the_same(
+    grow: Callable[[int, int], SourceSpec], store: ArtifactStore
+) -> None:
+    spec = grow(0, 250)
+    first = take(spec, store)
+    assert ids(first, store) == list(range(250))
+    assert take(spec, store).snapshot == first.snapshot
+    assert first.as_of == (START + timedelta(minutes=249)).isoformat()
+
+
 def test_one_percent_of_new_rows_adds_one_blob(
     grow: Callable[[int, int], SourceSpec], store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +106,16 @@ def test_a_crash_before_the_publish_loses_and_doubles_nothing(
         with pytest.raises(KeyboardInterrupt):
             take(spec, store)
     assert ids(take(spec, store), store) == list(range(320))
+
+
+def test_declaring_a_source_imports_no_driver() -> None:
+    program = (
+        "import sys, gatehouse.data.snapshot.stage\n"
+        "heavy = {'pyarrow', 'duckdb', 'sqlalchemy', 'deltalake', 'pyiceberg', 'redis'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
 
 
 def test_other_rows_in_the_same_state_are_a_warning(tmp_path: Path, store: ArtifactStore) -> None:

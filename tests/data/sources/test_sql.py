@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gatehouse.data.sources.base import EarlierPart, Part
 from gatehouse.data.sources.sql import SqlReader, SqlSource
-from gatehouse.errors import SourceError
+from gatehouse.errors import DeclarationError, SourceError
 from tests.data.sources.reading import read
 
 ORDERS = {"id": "int64", "item": "string", "price": "double", "paid": "bool", "placed": "timestamp"}
@@ -78,6 +78,15 @@ def test_rows_come_in_key_order_with_the_declared_types_in_runs(url: str) -> Non
     assert table.schema.types == [pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.timestamp("us", tz="UTC")]
     assert table["id"].to_pylist() == list(range(25))
     assert table.to_pylist()[3] == {"id": 3, "item": "té 3", "price": 3.5, "paid": True, "placed": AT.replace(second=3)}
+
+
+def test_the_same_rows_give_the_same_state_wherever_they_lie(url: str, tmp_path: Path) -> None:
+    orders(url, 0, 25)
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    orders(other, 0, 12)
+    orders(other, 12, 25)
+    digests = {read(source(place))[0]["orders"]["digest"] for place in (url, other)}
+    assert len(digests) == 1
 
 
 def test_rows_that_arrive_during_the_read_are_in_the_next_snapshot(url: str) -> None:
@@ -159,12 +168,36 @@ def test_a_wrong_password_is_not_told(
     assert "s3cr3t" not in shown
 
 
+@pytest.mark.parametrize("scheme", ["snowflake", "mysql+pymysql"])
+def test_a_missing_driver_is_named_and_no_password_blamed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the one SQLAlchemy knows no dialect, of the other it lacks the package."""
+    monkeypatch.setenv("SHOP_URL", f"{scheme}://ann:s3cr3t@host/db")
+    columns = {"id": "int64", "placed": "timestamp"}
+    table = {"table": "orders", "columns": columns, "order_by": ["id"], "event_time": "placed"}
+    spec = SqlSource.model_validate({"name": "shop", "url_env": "SHOP_URL", "tables": {"orders": table}})
+    with pytest.raises(DeclarationError, match=f"{scheme.partition('+')[0]}.*driver") as caught:
+        SqlReader(spec).state()
+    assert "password" not in str(caught.value) and "s3cr3t" not in str(caught.value)
+
+
 def test_a_password_in_the_declaration_is_refused_without_being_told() -> None:
     for url in ("postgresql://u:hunter2@host/db", "postgresql://host/db?password=hunter2"):
         with pytest.raises(ValidationError) as caught:
             source(url)
         assert "url_env" in str(caught.value)
         assert "hunter2" not in str(caught.value)
+
+
+def test_an_unset_variable_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    spec = SqlSource.model_validate(
+        {"name": "shop", "url_env": "NO_SUCH_URL", "tables": source("sqlite:///x").model_dump()["tables"]}
+    )
+    with pytest.raises(DeclarationError, match=r"NO_SUCH_URL is not set: .* Set it, or correct source.url_env\."):
+        SqlReader(spec)
+    for scheme in ("sqlite", "duckdb"):
+        with pytest.raises(SourceError, match=r"none.db' does not exist"):
+            SqlReader(source(f"{scheme}:///{tmp_path}/none.db")).state()
+        assert not (tmp_path / "none.db").exists()
 
 
 @pytest.mark.parametrize(

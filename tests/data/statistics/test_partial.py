@@ -1,6 +1,7 @@
 """Measuring whole tables: threads, files and row groups change nothing, and what was measured is not measured again."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_files_and_row_groups_do_not_change_what_is_counted(tmp_path: Path) -> N
     assert measure_table(_files(tmp_path, 4000, 700, 130), frozenset(), {}) == expected
 
 
+def test_a_row_group_is_read_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = _files(tmp_path, 4000, 4000, 4000)
+    expected = measure_table([whole], frozenset(), {})
+    for limit in ("_ROWS", "_BYTES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(partial, limit, 300)
+            assert measure_table([whole], frozenset(), {}) == expected
+
+
 def test_empty_files_and_files_without_row_groups_count_no_row(tmp_path: Path) -> None:
     files = _files(tmp_path, 1000, 500, 500)
     expected = measure_table(files, frozenset(), {})
@@ -102,6 +112,16 @@ def test_a_column_is_found_by_its_whole_name(tmp_path: Path) -> None:
     }
 
 
+def test_what_is_not_installed_is_named(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = "gatehouse.data.statistics.partial_pieces"
+    monkeypatch.setitem(sys.modules, missing, None)
+    request = MeasureRequest(
+        name="small", datasets=store.manifest(publish(store, {"t": pa.table({"a": [1]})})).derived_from
+    )
+    with pytest.raises(ConfigurationError, match=f"the package {missing} is not installed"):
+        measure(request, store)
+
+
 def test_a_changed_contract_is_judged_without_measuring_again(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,3 +144,22 @@ def test_statistics_of_another_version_are_refused_as_a_baseline(store: Artifact
     datasets = store.manifest(snapshot).derived_from
     with pytest.raises(ConfigurationError, match="Validate that snapshot again"):
         measure(MeasureRequest(name="small", datasets=datasets, baseline=str(old)), store)
+
+
+def test_validations_that_judged_the_same_statistics_are_one_baseline(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshot = publish(store, {"t": pa.table({"a": [1, 2, 3]})})
+
+    def judged(most: int, baseline: str = "") -> str:
+        contract = {"version": 1, "tables": {"t": {"columns": {"a": {"type": "int64", "max": most}}}}}
+        reference = store.publish("config", "contract", {CONTRACT_FILE: json.dumps(contract)})
+        request = ValidateRequest(snapshot=snapshot, contract=str(reference), baseline=baseline)
+        return validate(request, store).validation
+
+    strict, mild = judged(2), judged(3)
+    assert strict != mild
+    compared = judged(3, baseline=strict)
+    monkeypatch.setattr(partial_pieces, "measured_tables", None)
+    again = judged(3, baseline=mild)
+    assert store.manifest(again).derived_from["statistics"] == store.manifest(compared).derived_from["statistics"]

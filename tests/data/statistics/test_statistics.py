@@ -26,6 +26,7 @@ from gatehouse.data.statistics.partial import (
     read_out,
 )
 from gatehouse.data.statistics.stage import RANK_ERROR
+from gatehouse.data.validation.anomalies import MOVEMENTS
 from gatehouse.store.canonical import canonical_json
 
 NAN = float("nan")
@@ -213,6 +214,22 @@ def test_each_arrow_type_is_measured_as_its_kind(array: pa.Array, type: str | No
     assert _of(result, *expected) == expected
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us")])
+def test_a_column_without_values_can_be_compared(kind: pa.DataType) -> None:
+    filled = {pa.int64(): [1, 2], pa.float64(): [1.0, 2.0], pa.string(): ["a", "b"], pa.bool_(): [True, False]}
+    baseline = statistics_of(pa.array(filled.get(kind, [0]), kind))
+    for values in ([], [None, None]):
+        result = measured(pa.array(values, kind), baseline=baseline)
+        assert _of(result.statistics, "nulls", "distinct", "exact") == {
+            "nulls": len(values),
+            "distinct": 0,
+            "exact": True,
+        }
+        assert (result.rebinned is None) == (kind == pa.timestamp("us"))
+        if result.rebinned and values:
+            assert MOVEMENTS["psi"].measure(baseline, result.rebinned) > 1
+
+
 @pytest.mark.parametrize("most", [columns.MOST_VALUES, 2], ids=["counted", "sketched"])
 def test_a_sensitive_column_keeps_counts_alone(most: int) -> None:
     for values in ([4123, 5123, 6123], [4.5, NAN, 5.5, 6.5], ["one", "two", "three"], [datetime(2024, 1, 1)]):
@@ -280,3 +297,10 @@ def test_frequent_texts_are_found_among_too_many() -> None:
         assert share * rows <= count <= (share + HEAVY_SHARE) * rows
     assert result["other"] == rows - sum(count for _, count in result["values"])
     assert result["distinct"] == pytest.approx(len(set(texts)), rel=5 / 64)
+
+
+def test_distinct_long_texts_are_sketched_before_they_fill_the_memory() -> None:
+    texts = pa.array([f"{number:05d}" * 2000 for number in range(1000)])
+    result = statistics_of(texts, [300, 600])
+    assert (result["exact"], result["values"], result["other"]) == (False, [], 1000)
+    assert (result["distinct"], result["min_length"], result["max_length"]) == (1000, 10_000, 10_000)

@@ -74,6 +74,16 @@ def test_any_numbers_and_texts_of_a_contract_are_published_as_they_are(
     assert published_contract(contract_text(contract)) == contract
 
 
+def test_words_for_people_are_no_part_of_what_is_published() -> None:
+    body = yaml.safe_load(_contract())
+    described = {**body, "description": "What we agreed.", "metadata": {"wiki": "page 7"}}
+    described["tables"] = {"t": {**body["tables"]["t"], "description": "One row a flight."}}
+    assert contract_text(parse_contract(yaml.safe_dump(described))) == contract_text(
+        parse_contract(yaml.safe_dump(body))
+    )
+    assert contract_text(parse_contract(_contract(owner="ops"))) != contract_text(parse_contract(_contract()))
+
+
 def test_every_problem_is_named_at_once_with_its_path() -> None:
     text = _contract(columns={"a": {"type": "int", "completeness": 2}, "b": {"type": "string", "low": 1}}, min_rows=-1)
     with pytest.raises(ConfigurationError) as raised:

@@ -107,6 +107,14 @@ def _put(table: pa.Table, column: str, value: Any, row: int = 40) -> pa.Table:
     return table.set_column(table.column_names.index(column), column, pa.array(values, kind))
 
 
+def test_it_is_kept_against_itself_as_baseline(store: ArtifactStore) -> None:
+    snapshot = _snapshot(store)
+    contract = infer_contract(store, snapshot)
+    first = _validate(store, snapshot, contract)
+    second = _validate(store, snapshot, contract, baseline=first.validation)
+    assert anomalies_of(store, first) == anomalies_of(store, second) == []
+
+
 @pytest.mark.parametrize(
     ("corrupted", "rule"),
     [
@@ -160,6 +168,21 @@ def test_what_the_next_delivery_may_exceed_only_warns(store: ArtifactStore) -> N
     assert items.max is None and items.warn and items.warn.max
     assert weekday.max and weekday.max.value == 7, "what counts from 1 ends where it ends"
     assert kind.allowed is None and kind.warn and kind.warn.allowed
+
+
+def test_what_was_seen_stands_beside_the_rule(store: ArtifactStore) -> None:
+    text = infer_contract(store, _snapshot(store))
+    assert "      # 240 nulls in 1,200 rows; at most 94 characters" in text
+    assert text == infer_contract(store, _snapshot(store)), "the same text for the same snapshot"
+
+
+def test_columns_that_no_contract_can_state_are_named_and_left_out(store: ArtifactStore) -> None:
+    table = pa.table({"a": [1, 2], "A": [3, 4], "day": pa.array([1, 2], pa.date32())})
+    snapshot = publish(store, {"t": table})
+    text = infer_contract(store, snapshot)
+    assert list(parse_contract(text).tables["t"].columns) == ["a"]
+    assert "# 'day' is not described: a contract has no type for date32." in text
+    assert _validate(store, snapshot, text).verdict == "pass"
 
 
 def test_the_command_prints_or_writes_it_and_spares_a_file_that_is_there(store: ArtifactStore, tmp_path: Path) -> None:

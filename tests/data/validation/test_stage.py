@@ -2,21 +2,28 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from gatehouse.data.snapshot.stage import SnapshotRequest, snapshot
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.data.validation.anomalies import MOVEMENTS
-from gatehouse.data.validation.contract import CONTRACT_FILE
+from gatehouse.data.validation.contract import CONTRACT_FILE, contract_text, parse_contract
+from gatehouse.data.validation.report import page
 from gatehouse.data.validation.stage import ValidateRequest, ValidateResult, validate
-from gatehouse.errors import ConfigurationError
+from gatehouse.errors import ConfigurationError, ContractBreachError
+from gatehouse.operations.preparing_stage import Requirement, require_contract
 from gatehouse.store.store import ArtifactStore
 from tests.data.validation.conftest import Validate, anomalies_of, column_contract, publish, shown
 
+PROJECT = Path(__file__).parents[3] / "pipelines" / "projects" / "flights"
 NAN = float("nan")
 
 
@@ -192,6 +199,16 @@ def test_bins_are_compared_by_their_names() -> None:
     assert js(*apart) == 1 and MOVEMENTS["linf"].measure(*apart) == 1
 
 
+def test_two_stores_get_the_same_validation(store: ArtifactStore, judge: Validate, tmp_path: Path) -> None:
+    table = pa.table({"a": np.random.default_rng(7).normal(0, 1, 50_000)})
+    first = judge({"t": table}, column_contract({"type": "double", "max": 3}), rows_per_file=20_000)
+    other = ArtifactStore.open(tmp_path / "other")
+    text = json.dumps({"version": 1, "tables": column_contract({"type": "double", "max": 3})})
+    contract = other.publish("config", "contract", {CONTRACT_FILE: text})
+    request = ValidateRequest(snapshot=publish(other, {"t": table}, 20_000), contract=str(contract))
+    assert validate(request, other) == first
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -204,6 +221,34 @@ def test_a_contract_that_is_none_is_a_configuration_error(store: ArtifactStore, 
     taken = publish(store, {"t": pa.table({"a": [1]})})
     with pytest.raises(ConfigurationError, match=message):
         validate(ValidateRequest(snapshot=taken, contract=str(contract)), store)
+
+
+def test_the_real_contract_on_real_weeks_and_on_a_broken_row(flights_archive: Path, store: ArtifactStore) -> None:
+    source = parse_source(yaml.safe_load((PROJECT / "project.yaml").read_text())["source"])
+    window = "2013-02-08/2013-02-15"
+    taken = snapshot(SnapshotRequest(source=source, window=window, location=str(flights_archive)), store)
+    promised = contract_text(parse_contract((PROJECT / "contract.yaml").read_text()))
+    contract = store.publish("config", "c", {CONTRACT_FILE: promised})
+    result = validate(ValidateRequest(snapshot=taken.snapshot, contract=str(contract)), store)
+    assert (result.verdict, result.reasons) == ("pass", ())
+    wind = [anomaly for anomaly in anomalies_of(store, result) if anomaly["column"] == "wind_speed"]
+    assert [(anomaly["severity"], anomaly["rows"], anomaly["examples"][0]["wind_speed"]) for anomaly in wind] == [
+        ("warn", 1, 1048.36058)
+    ]
+
+    import pyarrow.parquet as pq
+
+    datasets = store.manifest(taken.snapshot).derived_from
+    tables = {name: pq.ParquetDataset(store.paths(dataset)).read() for name, dataset in datasets.items()}
+    flights = tables["flights"]
+    origins = flights["origin"].to_pylist()
+    origins[17] = "LAX"
+    tables["flights"] = flights.set_column(flights.column_names.index("origin"), "origin", pa.array(origins))
+    broken = validate(ValidateRequest(snapshot=publish(store, tables, 5000), contract=str(contract)), store)
+    assert broken.verdict == "fail"
+    assert "flights.origin: allowed: expected one of EWR, JFK, LGA" in page(store, broken.validation)
+    with pytest.raises(ContractBreachError, match=r"flights\.origin: allowed: .* found 1 of 6,125 rows .*\(row 17\)"):
+        require_contract(Requirement(verdict=broken.verdict, reasons=broken.reasons, report=broken.validation), store)
 
 
 def test_a_rule_that_needs_values_of_what_the_source_hides_is_refused(store: ArtifactStore) -> None:

@@ -217,6 +217,18 @@ def test_nothing_that_has_not_passed_is_hidden(bench: Bench, tmp_path: Path) -> 
     }
 
 
+QUOTING = """
+import pytest
+rows = pytest.mark.parametrize("row", [f"91827{n}" for n in range(3)])
+@rows
+def test_skips(row): pytest.skip(f"row {row}")
+@rows
+def test_fails(row): assert row == "none"
+@pytest.mark.xfail(reason="row 918273")
+def test_expected(): assert False
+"""
+
+
 @pytest.mark.parametrize(("sensitive", "answer"), [((), "KeyError: 918273"), (("name",), "not shown, as columns are")])
 def test_what_a_request_was_answered_with_is_hidden_where_a_column_is_sensitive(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sensitive: tuple[str, ...], answer: str

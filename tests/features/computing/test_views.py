@@ -1,5 +1,6 @@
 """Feature tables: trailing windows against a direct count, and the same bytes on every run."""
 
+import hashlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.compute import compute_view, run, table_of
 from gatehouse.features.computing.labels import entity_rows
-from gatehouse.features.database import connect, set_time
+from gatehouse.features.database import connect, set_time, write_parquet
 from gatehouse.features.definitions.repository import Repository, read_repository
 from gatehouse.store.hidden_values import hiding
 from tests.features.flights import compute_views
@@ -116,3 +117,17 @@ def test_doubles_are_added_to_the_same_bytes_in_staging_views_and_labels(tmp_pat
             rows, _ = entity_rows(connection, repository)
             computed.append((rows, compute_view(connection, repository, repository.views["sales"])))
     assert computed[0] == computed[1] == computed[2]
+
+
+def test_the_same_tables_give_the_same_bytes_whatever_the_threads(
+    january: duckdb.DuckDBPyConnection, repository: Repository, tmp_path: Path
+) -> None:
+    digests: list[dict[str, str]] = []
+    for threads in (1, 4):
+        january.execute(f"SET threads = {threads}; DROP SCHEMA staging CASCADE; CREATE SCHEMA staging")
+        digests.append({})
+        for name, table in compute_views(january, repository).items():
+            write_parquet(table, tmp_path / f"{name}.parquet")
+            digests[-1][name] = hashlib.sha256((tmp_path / f"{name}.parquet").read_bytes()).hexdigest()
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == len(repository.views)

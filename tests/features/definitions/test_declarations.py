@@ -1,6 +1,8 @@
 """Definitions: what is wrong is listed at once with what to write, and a change of meaning needs a new version."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ def edit(folder: Path, file: str, before: str, after: str) -> None:
     text = (folder / file).read_text()
     assert before in text
     (folder / file).write_text(text.replace(before, after, 1))
+
+
+def test_reading_definitions_loads_neither_feast_nor_duckdb(repository: Repository) -> None:
+    program = (
+        "import sys; from pathlib import Path; "
+        "from gatehouse.features.definitions.repository import read_repository; "
+        f"read_repository(Path({str(repository.folder)!r})); "
+        "sys.exit(', '.join({'feast', 'duckdb', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_all_problems_are_listed_at_once(copy: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from feast import Entity, FeatureStore, FeatureView, Field, ValueType
+from feast import Entity, FeatureStore, FeatureView, Field, RequestSource, ValueType
+from feast.on_demand_feature_view import on_demand_feature_view
 from feast.types import Int64
 
 from gatehouse.features.point_in_time.asof_join import asof_batches
@@ -101,6 +102,21 @@ def test_columns_of_a_source_may_be_mapped_to_other_names(tmp_path: Path) -> Non
 
 
 # Batches and memory
+
+
+def test_batches_have_features_of_on_demand_views(feast: FeatureStore) -> None:
+    @on_demand_feature_view(
+        sources=[feast.get_feature_view("trips"), RequestSource(name="now", schema=[Field(name="extra", dtype=Int64)])],
+        schema=[Field(name="total", dtype=Int64)],
+        mode="pandas",
+    )
+    def totals(frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame({"total": frame["trips"].fillna(0).astype("int64") + frame["extra"]})
+
+    feast.apply([totals])
+    frame = entity_rows((2, 5), (1, 45), (2, 5), extra=[1, 2, 3])
+    job = feast.get_historical_features(entity_df=frame, features=["trips:trips", "totals:total"])
+    assert job.to_arrow_batches().read_all()["total"].to_pylist() == [21, 12, 23]
 
 
 def test_batches_hold_what_the_table_holds_and_leave_nothing_behind(

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import gatehouse
+from gatehouse.data.sources.catalog import parse_source
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.spec import IntegrationSpec
 from gatehouse.kfp.compilation.compiling import compile_pipeline
@@ -23,6 +24,7 @@ from gatehouse.pipelines.catalog import build
 from gatehouse.pipelines.settings import Settings
 from gatehouse.project.platforms import Platform
 from gatehouse.project.project import Project, load_project
+from gatehouse.project.signatures import NAMES, parameters
 from gatehouse.runtime.images import TRAINING, TRAINING_GPU
 from gatehouse.runtime.variables import LAUNCH
 from gatehouse.store.parameters import as_written
@@ -154,6 +156,15 @@ def test_the_pods_of_a_platform_have_what_its_profile_says(released: Path, platf
     assert [item["secretName"] for item in split.pod["imagePullSecret"]] == ["registry"]
 
 
+def test_a_source_that_pods_do_not_reach_is_refused(flights: Project, platform: Platform, tmp_path: Path) -> None:
+    table = {"columns": {"id": "int64", "at": "timestamp"}, "event_time": "at", "member": "orders.csv"}
+    source = parse_source({"name": "shop", "kind": "files", "path": "../raw", "tables": {"orders": table}})
+    moved = replace(flights, file=flights.file.model_copy(update={"source": source}))
+    with pytest.raises(ConfigurationError, match=r"(?s)cannot run on the platform cluster.*source.path .*found ../raw"):
+        compile_pipeline("promotion", moved, tmp_path, platform)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [({}, TRAINING), ({"resources": {"gpus": 1}}, TRAINING_GPU), ({"resources": {"gpus": 1}, "image": "ours:1"}, "")],
@@ -167,3 +178,10 @@ def test_a_job_on_gpus_runs_in_the_image_with_cuda_unless_the_project_names_one(
     task = SimpleNamespace(set_env_variable=variables.__setitem__)
     Settings("training", project, platform)._say_launch(cast(Any, task))
     assert json.loads(variables[LAUNCH])["image"] == platform.images.get(expected, "ours:1")
+
+
+def test_parameters_read_off_the_source_are_those_of_the_specs(compiled: Path) -> None:
+    for name in NAMES:
+        inputs = read_spec(compiled / f"flights-{name}.yaml").inputs
+        kinds = {parameter: body["parameterType"] for parameter, body in inputs.items()}
+        assert {parameter: body["parameterType"] for parameter, body in parameters(name).items()} == kinds

@@ -1,5 +1,6 @@
 """The file of every component: KFP loads it without Gatehouse, with all that its task needs."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,30 @@ def test_a_pipeline_at_addresses_takes_no_artifact_and_runs(tmp_path: Path) -> N
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "runs"))
     judged = loaded(scores=str(tmp_path / "rows.csv"), policy={"bars": {"roc_auc": {"min": 0.6}}})
     assert judged.outputs["verdict"] == "pass"
+
+
+def test_a_file_without_a_store_has_no_address_and_runs(tmp_path: Path) -> None:
+    """KFP caches it under any name of an image, so that it may write nothing but what KFP keeps."""
+    loaded = {}
+    for name in ("validate", "split"):
+        (path,) = compile_component(PUBLIC[name], tmp_path / name)
+        loaded[name] = components.load_component_from_file(str(path))
+        assert "store" not in loaded[name].component_spec.inputs
+    assert loaded["validate"].component_spec.inputs["baseline"].optional
+    rows = "".join(f"{number % 2},{number % 2 * 0.5 + number / 1000}\n" for number in range(400))
+    (tmp_path / "rows.csv").write_text(f"label,score\n{rows}")
+
+    @dsl.pipeline(name="judges")
+    def pipeline(rows: str) -> None:
+        data = dsl.importer(artifact_uri=rows, artifact_class=dsl.Dataset, reimport=True).output
+        contract = {"columns": {"label": {"type": "int64"}, "score": {"type": "double"}}}
+        loaded["validate"](data=data, contract=contract)
+        loaded["split"](data=data, label="label")
+
+    compiler.Compiler().compile(pipeline, str(tmp_path / "judges.yaml"))
+    tasks = _tasks(next(yaml.safe_load_all((tmp_path / "judges.yaml").read_text())))
+    assert all(tasks[name.replace("_", "-")]["cachingOptions"]["enableCache"] for name in loaded)
+    local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "runs"))
+    pipeline(rows=str(tmp_path / "rows.csv"))
+    written = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("executor_output.json")]
+    assert [body["parameterValues"]["verdict"] for body in written] == ["pass"] * 2

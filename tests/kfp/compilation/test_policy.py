@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from gatehouse.kfp.compilation.policy import breaches
+from gatehouse.kfp.compilation.policy import RULES, breaches
 from gatehouse.kfp.compilation.specification import Compiled, read_spec
 from gatehouse.store.stage import TOLERATE
 
+ROOT = Path(__file__).parents[3]
 Body = dict[str, Any]
 CHANGES: list[tuple[str, str, Callable[[Body, Body], None]]] = []
 """By rule: what is found, and what breaks it in the spec and in what the platform adds."""
@@ -102,6 +103,11 @@ _breaks("secrets", "the variable TOKEN: holds 'AKIAABCDEFGHIJKLMNOP'")(
 )
 
 
+@_breaks("after-handler", "task step: waits for exit-handler-1, the group of an exit handler")
+def _after_handler(spec: Body, _: Body) -> None:
+    spec["root"]["dag"]["tasks"]["step"] = deepcopy(_task(spec, "split")) | {"dependentTasks": ["exit-handler-1"]}
+
+
 def _rules_of(breach: str) -> str:
     return breach.rpartition("[")[2].partition(":")[0]
 
@@ -130,6 +136,13 @@ def test_each_breach_of_the_policy_is_found_by_its_rule(
     text = json.dumps([spec, platform])
     result = list(breaches(dataclasses.replace(training, text=text, spec=spec, platform=platform), release=True))
     assert any(message in item and _rules_of(item) == rule for item in result), result
+
+
+def test_every_rule_has_a_breach_here_and_its_reason_in_the_documentation() -> None:
+    assert {rule for rule, *_ in CHANGES} == set(RULES)
+    documented = (ROOT / "docs" / "specs.md").read_text()
+    for rule in RULES.values():
+        assert f"| `{rule.name}` | {rule.why[0].upper()}{rule.why[1:]}." in documented
 
 
 def test_a_task_whose_failure_is_let_pass_is_not_cached(released: Path) -> None:

@@ -15,11 +15,15 @@ from typer.testing import CliRunner
 
 import gatehouse
 from gatehouse.cli.main import app, register
+from gatehouse.kfp.compilation.compiling import compile_pipeline
+from gatehouse.kfp.compilation.policy import breaches
+from gatehouse.kfp.compilation.specification import read_spec
 from gatehouse.kfp.doctor import cluster as doctor
 from gatehouse.kfp.doctor.images import image_finding
 from gatehouse.kfp_api.answers import Run
 from gatehouse.kfp_api.client import KfpApi
 from gatehouse.launchers.spec import PyTorchJobLaunch, TrainJobLaunch
+from gatehouse.operations import diagnosing_stage
 from gatehouse.operations.diagnosing_stage import Finding
 from gatehouse.operations.ending_stage import outcome_of, record_end
 from gatehouse.project.platforms import Platform
@@ -252,6 +256,30 @@ def test_what_is_wrong_is_found_and_told_with_what_to_do(
     assert result in seen.observed and advice in seen.advice
 
 
+@pytest.mark.parametrize(
+    ("policy", "one_key", "place"),
+    [
+        ("OnError", True, "kubeflow"),
+        (None, True, NAMESPACE),
+        ("Always", False, "kubeflow"),
+        ("Sometimes", False, NAMESPACE),
+    ],
+)
+def test_the_doctor_says_by_which_policy_this_cluster_starts_tasks_again(
+    patient: Patient, policy: str | None, one_key: bool, place: str
+) -> None:
+    strategy: Any = {"retryStrategy": {"limit": "2"} | ({"retryPolicy": policy} if policy else {})}
+    data: Any = {"executor": "{}", "workflowDefaults": {"spec": {"templateDefaults": strategy}}}
+    settings = {"config": yaml.safe_dump(data)} if one_key else {key: yaml.safe_dump(data[key]) for key in data}
+    path = f"/api/v1/namespaces/{place}/configmaps/workflow-controller-configmap"
+    patient.cluster.objects[path] = {"data": settings}
+    finding = patient.findings()["restarts"]
+    if policy == "Sometimes":
+        assert (finding.outcome, finding.well) == ("not checked", True)
+    else:
+        assert finding.outcome == "passed" and f"policy is {policy or 'OnFailure'}" in finding.observed
+
+
 @pytest.mark.parametrize("place", ["auths", "part", "podman", "credHelpers", "credsStore"])
 @pytest.mark.parametrize("wants", ["Basic", "Bearer"])
 def test_a_registry_is_asked_with_the_login_of_this_machine(
@@ -304,6 +332,23 @@ def test_a_secret_is_looked_at_by_its_keys_and_its_words_are_not_told(patient: P
     assert "cGxhbnRlZA" not in json.dumps([vars(finding) for finding in patient.findings().values()])
 
 
+def test_a_store_that_writes_over_what_is_there_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gatehouse.store.objects.local import LocalObjects
+
+    assert diagnosing_stage.store_finding(str(tmp_path / "store")).outcome == "passed"
+    assert not list((tmp_path / "store" / "doctor").rglob("*.json")), "what was written is removed"
+
+    def overwrite(self: LocalObjects, key: str, data: bytes) -> bool:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(LocalObjects, "put_bytes", overwrite)
+    seen = diagnosing_stage.store_finding(str(tmp_path / "store"))
+    assert seen.outcome == "failed" and "a later write was taken" in seen.observed
+
+
 def test_the_rights_are_those_of_the_role() -> None:
     role = next(yaml.safe_load_all((Path(__file__).parents[3] / "docs" / "launcher-role.yaml").read_text()))
     granted = {
@@ -346,3 +391,14 @@ def test_a_run_of_the_diagnosis_says_what_pods_find(
     assert re.fullmatch(r"[\d-]{10}, [0-9a-f]{12}", run["display_name"])
     assert result["pods"]["outcome"] == ("passed" if state == "SUCCEEDED" else "failed")
     assert run["run_id"] in result["pods"]["advice"] or state == "SUCCEEDED"
+
+
+def test_the_diagnosis_keeps_the_policy_and_launches_as_the_project_does(patient: Patient, tmp_path: Path) -> None:
+    patient.profile["store"] = "s3://bucket/gatehouse"
+    path = compile_pipeline("diagnosis", patient.project, tmp_path, Platform.model_validate(patient.profile))
+    spec = read_spec(path)
+    assert list(breaches(spec)) == []
+    task = spec.task("diagnose")
+    (arguments,) = [item["value"] for item in task.container["env"] if item["name"] == "GATEHOUSE_LAUNCH"]
+    launch = json.loads(arguments)
+    assert (launch["kind"], launch["image"]) == ("pytorchjob", patient.profile["images"]["training"])

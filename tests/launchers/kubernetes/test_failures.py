@@ -151,6 +151,18 @@ def test_the_failure_after_the_last_restart_ends_the_job_with_its_cause(store: A
     assert f"worker-0 failed 3 times, with {BACKOFF}=2" in rest and rest.endswith("life 3")
 
 
+def test_pods_that_come_and_go_between_two_looks_count(store: ArtifactStore, job: TrainingJob) -> None:
+    def fail_three_times_at_once(cluster: Cluster, made: Object) -> None:
+        pod: Object | None = cluster.add_pod(made)
+        cluster.await_looks(2)
+        for _ in range(3):
+            assert pod is not None
+            pod = cluster.fail(made, pod, 137, "OOMKilled")
+
+    with kubernetes(fail_three_times_at_once) as cluster, pytest.raises(ends.TrainingFailedError, match="3 times"):
+        launcher_on(cluster, store, "pytorchjob", run_policy={"backoff_limit": 2}).run(job)
+
+
 def _suspended_again_and_again(cluster: Cluster, job: Object) -> None:
     pod = cluster.add_pod(job)
     for _ in range(3):

@@ -49,6 +49,14 @@ def test_a_pod_in_place_of_another_is_a_failure_that_nobody_saw() -> None:
     assert "master-0 failed 3 times" in attempts.exceeding()
 
 
+def test_a_list_that_is_ahead_of_the_watch_counts_nothing_twice() -> None:
+    attempts = Attempts(1, restarts=2)
+    attempts.update([_pod("1")])
+    attempts.update([_pod("2")])
+    assert not attempts.observe(_pod("1", 137))
+    assert attempts.observe(_pod("2")) and attempts.failures == {"master-0": 1}
+
+
 def test_a_container_that_the_node_starts_again_counts_once_for_each_start() -> None:
     attempts = Attempts(1, restarts=2)
     for restarts, code in ((0, 137), (1, 0), (3, 0)):

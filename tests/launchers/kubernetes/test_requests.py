@@ -84,6 +84,15 @@ def test_a_request_that_is_refused_is_not_repeated(store: ArtifactStore, job: Tr
         assert sum(request.startswith("POST") for request in cluster.requests) == 1
 
 
+def test_a_field_that_the_operator_does_not_know_is_refused(store: ArtifactStore, job: TrainingJob) -> None:
+    """As before Trainer 2.2: without the patches, pods lack the store's volume and their grace period."""
+    with kubernetes(succeed) as cluster:
+        cluster.lacks = ("runtimePatches",)
+        with pytest.raises(ends.ClusterError, match=r'HTTP 400: .*unknown field "spec\.runtimePatches"'):
+            launcher_on(cluster, store, "trainjob").run(job)
+        assert not cluster.jobs
+
+
 def test_the_log_of_a_container_that_waits_in_a_running_pod_is_asked_for_again(
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:

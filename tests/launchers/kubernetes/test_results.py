@@ -151,6 +151,11 @@ def test_a_script_that_ends_well_on_the_nodes_that_are_left_has_succeeded(
     assert any("node-2: " in line["event"] and "143" in line["event"] for line in restarts)
 
 
+def test_a_training_keeps_its_number_of_nodes(store: ArtifactStore, job: TrainingJob, kind: str) -> None:
+    with kubernetes(succeed) as cluster, pytest.raises(ConfigurationError, match=r"launch\.min_nodes=1: expected 0"):
+        launcher_on(cluster, store, kind, nodes=2, min_nodes=1).run(job)
+
+
 def test_nodes_that_do_not_divide_the_processes_are_refused_before_anything_is_done(
     store: ArtifactStore, job: TrainingJob, kind: str
 ) -> None:
