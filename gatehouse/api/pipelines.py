@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from gatehouse.configuration.yaml_lines import nearest
 from gatehouse.errors import ConfigurationError, GatehouseError, MissingArtifactError
 from gatehouse.operations.ending_stage import outcome_in_kfp, outcome_of
 from gatehouse.operations.metrics import Row, Totals, gate_outcomes, read, totals, update
-from gatehouse.registry.ledger import Ledger, model_names
+from gatehouse.registry.ledger import CHAMPION, Ledger, model_names
 from gatehouse.runtime.process import start_time
 from gatehouse.runtime.redaction import redacted, without_secrets
 from gatehouse.runtime.variables import TRIGGERS_SECRET
@@ -329,32 +330,33 @@ class Status:
     days: float
     running: list[str]
     champion_age_seconds: dict[str, float]
+    champion_changes: dict[str, dict[str, int]]
     gate: dict[str, int]
     totals: list[Totals]
     rows: list[Row] = field(repr=False)
 
 
 def status(store: ArtifactStore, days: float = 30.0) -> Status:
-    """The runs that began in the last days, the champions' ages, and the gate's decisions."""
+    """The runs that began in the last days, the champions' ages and changes, and the gate's decisions."""
     now = time.time()
     update(store)
-    rows, ages = read(store, now - days * 86_400.0), {}
+    rows, ages, changes = read(store, now - days * 86_400.0), dict[str, float](), dict[str, dict[str, int]]()
     for name in model_names(store):
         ledger = Ledger(store, name)
-        champion = ledger.state().champion
-        promoted = [
-            str(record.provenance.get("at", ""))
+        made = {
+            (record.version, record.kind, now - datetime.fromisoformat(str(record.provenance["at"])).timestamp())
             for record in ledger.records()
-            if record.version == champion
-            and ((record.kind == "promoted" and record.alias == "champion") or record.kind == "rolled_back")
-        ]
-        if champion and promoted and promoted[-1]:
-            ages[name] = now - datetime.fromisoformat(promoted[-1]).timestamp()
+            if record.alias == CHAMPION and record.kind in ("promoted", "rolled_back") and record.provenance.get("at")
+        }
+        if since := [age for version, _, age in made if version == ledger.state().champion]:
+            ages[name] = min(since)
+        recent = Counter(kind for _, kind, age in made if age <= days * 86_400.0)
+        changes[name] = {kind: recent[kind] for kind in ("promoted", "rolled_back")}
     # Runs without an end that gave a sign of life in the last two days; `reconcile` handles the others.
     unfinished = [run_id for run_id, names in recorded_runs(store).items() if END not in names]
     last = {run_id: max((float(e.body["at"]) for _, e in events(store, run_id)), default=0.0) for run_id in unfinished}
     running = sorted(run_id for run_id, at in last.items() if now - at < _SILENT)
-    return Status(days, running, ages, gate_outcomes(rows), totals(rows), rows)
+    return Status(days, running, ages, changes, gate_outcomes(rows), totals(rows), rows)
 
 
 def code_of_stage(stage: str) -> dict[str, Any]:

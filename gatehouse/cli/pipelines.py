@@ -35,13 +35,14 @@ def status(
         from gatehouse.operations.metrics import page
         from gatehouse.tracking.provenance import prices_here
 
-        written(html, page(seen.rows, seen.champion_age_seconds, prices_here().currency, days))
+        written(html, page(seen.rows, seen.champion_age_seconds, seen.champion_changes, prices_here().currency, days))
         typer.echo(f"dashboard written to {html}", err=True)
     if metrics:
-        typer.echo(exposition(seen.rows), nl=False)
+        typer.echo(exposition(seen.rows, seen.champion_age_seconds, seen.champion_changes), nl=False)
     elif as_json:
         totals = [total.to_json() for total in seen.totals]
         body = {"days": days, "running": seen.running, "champion_age_seconds": seen.champion_age_seconds}
+        body |= {"champion_changes": seen.champion_changes}
         print_json(body | {"gate": seen.gate, "totals": totals})
     elif not html:
         newest = [row for row in seen.rows if not row.stage][-_NEWEST:][::-1]
@@ -54,6 +55,7 @@ def status(
         ages = {name: timedelta(seconds=age) for name, age in seen.champion_age_seconds.items()}
         show(
             {"running": seen.running, "the gate": seen.gate or "judged no candidate", "champions for": ages}
+            | {"champions changed": seen.champion_changes}
             | {"newest runs": ended or f"no run has ended in the last {days:g} days"}
             | {"pipelines": [_total(total) for total in seen.totals if not total.stage]}
             | {"stages": [_total(total) for total in seen.totals if total.stage]}

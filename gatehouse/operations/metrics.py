@@ -326,8 +326,12 @@ def gate_outcomes(rows: Iterable[Row]) -> dict[str, int]:
     return dict(collections.Counter(decision for *_, decision in sorted(decisions)).most_common())
 
 
-def exposition(rows: Iterable[Row]) -> str:
-    """Rows of the table in Prometheus' text format; a value that was not measured has no sample."""
+def exposition(rows: Iterable[Row], ages: Mapping[str, float], changes: Mapping[str, Mapping[str, int]]) -> str:
+    """Rows of the table, and champions, in Prometheus' text format; a value that was not measured has no sample.
+
+    By model, `ages` are the seconds since its champion was promoted, and `changes` how often champions were `promoted`
+    and `rolled_back`.
+    """
     from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 
     disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus-client does not annotate it
@@ -345,23 +349,40 @@ def exposition(rows: Iterable[Row]) -> str:
     for project in sorted({row.project for row in rows}):
         for decision, count in gate_outcomes(row for row in rows if row.project == project).items():
             decisions.labels(project, decision).inc(count)
+    age = Gauge("gatehouse_champion_age_seconds", "Since the champion was promoted.", ("model",), registry=registry)
+    changed = Counter("gatehouse_champion_changes", "Promotions and rollbacks.", ("model", "change"), registry=registry)
+    for model, seconds in ages.items():
+        age.labels(model).set(seconds)
+    for model, counts in changes.items():
+        for change, count in counts.items():
+            changed.labels(model, change).inc(count)
     return generate_latest(registry).decode()
 
 
-def page(rows: Sequence[Row], champions: Mapping[str, float], currency: str, days: float) -> str:
-    """The dashboard of rows of the last `days` as HTML, with the age in seconds of each model's champion."""
+def page(
+    rows: Sequence[Row],
+    ages: Mapping[str, float],
+    changes: Mapping[str, Mapping[str, int]],
+    currency: str,
+    days: float,
+) -> str:
+    """The dashboard of rows of the last `days` as HTML; `ages` and `changes` are those of `exposition`."""
     runs, tasks = [row for row in rows if not row.stage], [row for row in rows if row.stage]
     made = totals(rows)
     pipelines, stages = [total for total in made if not total.stage], [total for total in made if total.stage]
     failed = [row for row in reversed(tasks) if row.state not in (*GOOD, "tolerated")][:_FAILURES]
     states = collections.Counter((f"{row.project}-{row.pipeline} {row.state}", row.state) for row in runs)
     began = [row.began for row in runs]
+    changed = {
+        f"promotions and rollbacks of {model}": f"{of['promoted']:,} and {of['rolled_back']:,}"
+        for model, of in changes.items()
+    }
     return render(
         "operations.html",
         f"Operations of {', '.join(sorted({row.project for row in rows})) or 'this store'}",
         f"{len(runs):,} runs that ended in the last {days:g} days",
         runs=len(runs),
-        tiles=_tiles(runs, champions, made),
+        tiles=_tiles(runs, ages, made) | changed,
         pipelines=pipelines,
         durations=_durations(runs),
         began=Axis.of("began", began, times=True),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gatehouse.api import pipelines
 from gatehouse.cli.pipelines import status
 from gatehouse.operations.ending_stage import outcome_of, record_end, run_outcome
 from gatehouse.operations.metrics import (
@@ -21,9 +22,11 @@ from gatehouse.operations.metrics import (
     totals,
     update,
 )
+from gatehouse.registry.stage import PromoteRequest, promote
 from gatehouse.store.objects.local import LocalObjects
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.provenance import Prices
+from tests.registry.gate import NAME, make_gate
 
 PRICES = Prices(per_hour={"default": 3.6, "gpu": 36.0})
 AT = 1_400_000_000.0
@@ -139,7 +142,7 @@ def test_a_run_that_ended_before_its_first_stage_is_counted_and_an_unknown_end_i
 def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store: ArtifactStore) -> None:
     good(store)
     update(store)
-    families = {family.name: family for family in text_string_to_metric_families(exposition(read(store)))}
+    families = {family.name: family for family in text_string_to_metric_families(exposition(read(store), {}, {}))}
     retries = families["gatehouse_retries"]
     assert {sample.labels["stage"]: sample.value for sample in retries.samples}["train"] == 1.0
     assert retries.type == "counter"
@@ -150,17 +153,34 @@ def test_prometheus_reads_it_and_finds_no_sample_of_what_was_not_measured(store:
     assert (busy.labels["stage"], busy.value) == ("train", 87.5)
 
 
+def test_champions_have_an_age_and_changes_are_counted(store: ArtifactStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gatehouse.registry.projection.tracking_of", lambda store: None)
+    gate = make_gate(store)
+    for seed in (1, 2):
+        gate.run(gate.model(seed))
+    promote(PromoteRequest(model_name=NAME, action="rollback", version=2, reason="worse"), store)
+    seen = pipelines.status(store)
+    assert seen.champion_changes == {NAME: {"promoted": 2, "rolled_back": 1}}
+    assert 0 < seen.champion_age_seconds[NAME] < 300
+    text = exposition(seen.rows, seen.champion_age_seconds, seen.champion_changes)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    changes = {sample.labels["change"]: sample.value for sample in families["gatehouse_champion_changes"].samples}
+    assert changes == {"promoted": 2, "rolled_back": 1} and families["gatehouse_champion_age_seconds"].samples
+    assert pipelines.status(store, days=0.0).champion_changes == {NAME: {"promoted": 0, "rolled_back": 0}}
+
+
 def test_the_dashboard_says_what_was_not_measured(store: ArtifactStore) -> None:
     good(store)
     ran(store, "bad", AT + 100, ("snapshot.1", "failed", {"error": "SourceError", "message": "gone"}))
     update(store)
-    shown = page(read(store), {"delay": 3600.0}, "USD", 30)
+    shown = page(read(store), {"delay": 3600.0}, {"delay": {"promoted": 3, "rolled_back": 1}}, "USD", 30)
     assert "50.0 %" in shown and "87.5 %" in shown and "SourceError" in shown and "age of the champion delay" in shown
+    assert "3 and 1" in shown
     assert f"{NOT_MEASURED.capitalize()}: waited, cost (USD)." in shown
-    assert "No run has ended in this time." in page([], {}, "USD", 30)
+    assert "No run has ended in this time." in page([], {}, {}, "USD", 30)
     assert shown.count('class="bar bad"') == 1, "the bar of the run that failed"
     rows = [Row(f"{n}", "p", f"pipeline-{n}", "", "succeeded", AT, 1.0, 1) for n in range(5)]
-    legends = page(rows, {}, "USD", 30).split('<div class="legend">')[1:]
+    legends = page(rows, {}, {}, "USD", 30).split('<div class="legend">')[1:]
     series = [re.findall(r'class="series (s.)"', legend.partition("</div>")[0]) for legend in legends]
     assert series == [["s0", "s1", "s2", "s3"], ["s0"]], "no two pipelines of a chart look alike"
 

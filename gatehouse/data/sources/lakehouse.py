@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from gatehouse.data.snapshot.spec import SourceBase, TableSpec
 from gatehouse.data.sources.base import EarlierPart, Opened, Part, Raw, Url
@@ -227,11 +227,14 @@ class IcebergTable(LakehouseTable):
     snapshot: int | Literal["latest"] = Field(
         "latest", description="Id of the snapshot to read; `latest` is noted in the snapshot taken."
     )
+    at: AwareDatetime | None = Field(None, description="Time whose snapshot is read, in place of `snapshot`.")
 
     @model_validator(mode="after")
     def _names_a_table(self) -> "IcebergTable":
         if bool(self.identifier) == bool(self.metadata):
             raise ValueError("give either identifier or metadata")
+        if self.at and self.snapshot != "latest":
+            raise ValueError("at: expected none beside snapshot, which names what is read")
         return self
 
 
@@ -291,11 +294,14 @@ class IcebergReader(LakehouseReader):
         if table not in self._opened:
             spec = self._spec.tables[table]
             opened = self._load(table)
-            number = None if spec.snapshot == "latest" else spec.snapshot
-            snapshot = opened.current_snapshot() if number is None else opened.snapshot_by_id(number)
-            if snapshot is None and number is not None:
+            pinned_by, snapshot = spec.at or spec.snapshot, opened.current_snapshot()
+            if spec.at:
+                snapshot = opened.snapshot_as_of_timestamp(int(spec.at.timestamp() * 1000))
+            elif spec.snapshot != "latest":
+                snapshot = opened.snapshot_by_id(spec.snapshot)
+            if snapshot is None and pinned_by != "latest":
                 raise DeclarationError(
-                    f"Table {table}: the Iceberg table has no snapshot {spec.snapshot}: it was expired, or never was. "
+                    f"Table {table}: the Iceberg table has no snapshot {pinned_by}: it was expired, or never was. "
                     f"It has {[snapshot.snapshot_id for snapshot in opened.snapshots()][-5:]}."
                 )
             self._opened[table] = (opened, snapshot)
@@ -305,9 +311,10 @@ class IcebergReader(LakehouseReader):
 
     def _scan(self, table: str) -> "DataScan":
         """A scan of everything, with the columns of the pinned snapshot; of the table's own for the latest."""
-        opened, _ = self._open(table)
-        snapshot = self._spec.tables[table].snapshot
-        return opened.scan(snapshot_id=None if snapshot == "latest" else snapshot)
+        opened, snapshot = self._open(table)
+        spec = self._spec.tables[table]
+        latest = spec.snapshot == "latest" and spec.at is None
+        return opened.scan(snapshot_id=None if latest or snapshot is None else snapshot.snapshot_id)
 
     def _load(self, table: str) -> "Table":
         from pyiceberg.catalog import load_catalog

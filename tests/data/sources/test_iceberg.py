@@ -1,5 +1,6 @@
 """Reading Iceberg tables, each a real one in a SQL catalog."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +60,13 @@ def test_a_metadata_file_reads_as_the_catalog_does(orders: Table, tmp_path: Path
 
 def test_an_old_snapshot_reads_as_it_was(orders: Table, tmp_path: Path) -> None:
     orders.append(rows(0, 10))
-    then = read(source(tmp_path))
+    then, moment = read(source(tmp_path)), datetime.now(UTC)
     orders.append(rows(10, 20))
     orders.delete("id = 5")
     assert read(source(tmp_path))[2]["id"].to_pylist() == [*range(10, 20), *[i for i in range(10) if i != 5]]
-    again = read(source(tmp_path, snapshot=then[0]["orders"]["snapshot"]))
-    assert again[0] == then[0] and again[2].equals(then[2])
+    for pin in ({"snapshot": then[0]["orders"]["snapshot"]}, {"at": moment.isoformat()}):
+        again = read(source(tmp_path, **pin))
+        assert again[0] == then[0] and again[2].equals(then[2])
 
 
 def test_rows_of_a_position_delete_file_are_left_out(orders: Table, tmp_path: Path) -> None:
@@ -110,6 +112,10 @@ def test_snapshots_and_tables_that_do_not_exist_are_named(orders: Table, tmp_pat
     orders.append(rows(0, 10))
     with pytest.raises(SourceError, match="Table orders: the Iceberg table has no snapshot 7"):
         read(source(tmp_path, snapshot=7))
+    with pytest.raises(SourceError, match="Table orders: the Iceberg table has no snapshot 2001-01-01"):
+        read(source(tmp_path, at="2001-01-01T00:00:00Z"))
+    with pytest.raises(ValueError, match="at: expected none beside snapshot"):
+        source(tmp_path, at="2001-01-01T00:00:00Z", snapshot=7)
     with pytest.raises(SourceError, match=r"Table orders: the Iceberg table shop.none cannot be opened"):
         read(source(tmp_path, identifier="shop.none"))
     with pytest.raises(SourceError, match="cannot be opened"):
