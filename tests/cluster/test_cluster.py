@@ -402,4 +402,4 @@ def test_runs_of_the_rollout_bring_a_canary_to_champion(cluster: Cluster, servin
     )
     write_outcomes(rows, ["flight_id"], "label", tmp_path / "outcomes.parquet")
     outcomes = published_outcomes(own.store, str(tmp_path / "outcomes.parquet"))
-    assert look(outcomes=outcomes, label_time="known").champion == 2
+    assert look(outcomes=outcomes).champion == 2
