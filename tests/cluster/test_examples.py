@@ -92,7 +92,7 @@ def test_a_job_that_may_not_start_again_tells_of_its_eviction(cluster: Cluster) 
         gh.launch,
         "evicted",
         script="import time; time.sleep(600)",
-        **JOB,
+        **JOB | {"kind": "pytorchjob"},
         image=cluster.images["training"],
         settings=settings,
     )
