@@ -169,21 +169,21 @@ def test_a_driver_is_killed_three_times_and_the_next_goes_on(squares: Squares) -
 @pytest.mark.parametrize("dashboard", [False, True], ids=["connected", "as a job"])
 def test_a_cluster_is_lost_and_a_repeat_on_another_goes_on(squares: Squares, dashboard: bool) -> None:
     impatient = "import gatehouse.pieces.ray_jobs as jobs; jobs._SECONDS = 4.0\n"
-    command = [sys.executable, "-c", impatient + _DRIVER, squares.store.address, str(squares.folder)]
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     variables["RAY_gcs_rpc_server_reconnect_timeout_s"] = "5"  # Ray itself looks for a lost head for a minute.
 
-    def started(address: str) -> subprocess.Popen[str]:
+    def started(address: str, program: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", program, squares.store.address, str(squares.folder)]
         engine = {ENGINE: json.dumps({"kind": "ray", "workers": 2, "address": address})}
         return subprocess.Popen(command, env=variables | engine, text=True, stdout=subprocess.PIPE)
 
     with ray_cluster(dashboard=dashboard) as address:
-        driver = started(address)
+        driver = started(address, impatient + _DRIVER)
         while driver.poll() is None and sum(squares.ran().values()) < 3:
             time.sleep(0.02)
     assert driver.wait(240) != 0
     with ray_cluster(dashboard=dashboard) as address:
-        output, _ = started(address).communicate()
+        output, _ = started(address, _DRIVER).communicate()
     assert output.splitlines()[-1] == str([number**2 for number in range(8)])
     assert sum(squares.ran().values()) <= 8 + 2, "only pieces that were running run again"
 

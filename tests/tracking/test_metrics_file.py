@@ -82,7 +82,7 @@ def test_a_killed_writer_loses_its_last_second_at_most_and_the_next_one_appends(
     before = all_points(tmp_path / "metrics")
     assert [point.step for point in before] == list(range(len(before)))
     safe = max(step for step, at in said.items() if at < killed - 1.5)  # Half a second for a busy machine.
-    assert len(before) > safe > 100
+    assert len(before) > safe > 0
     with closing(MetricsFile(tmp_path / "metrics")) as metrics:
         metrics.log({"next": 1.0}, 0)
     assert [point.name for point in all_points(tmp_path / "metrics")[len(before) :]] == ["next"]

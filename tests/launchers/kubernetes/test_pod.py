@@ -19,7 +19,7 @@ from gatehouse.launchers.kubernetes.api import KubernetesApi
 from gatehouse.launchers.kubernetes.pod import PodMetrics, rendezvous_options, sending_metrics
 from gatehouse.launchers.kubernetes.pods import PodLogs
 from gatehouse.launchers.kubernetes.transfer import write_record
-from gatehouse.launchers.launcher import TrainingJob
+from gatehouse.launchers.launcher import CHECKPOINT_NAME, CHECKPOINT_STORE, TrainingJob
 from gatehouse.launchers.wrapper import COMMAND
 from gatehouse.store.store import ArtifactStore
 from gatehouse.tracking.metrics_file import MetricsFile, read_points
@@ -79,7 +79,9 @@ def test_a_node_that_is_late_ends_well_where_the_others_have_finished(
 ) -> None:
     """A TrainJob succeeds when all its pods have succeeded, also those that came back after its end."""
     (tmp_path / "late.py").write_text(LATE)
-    for name, value in (ONE_NODE | {"PET_NNODES": "2", "STORE": store.address, "FOLDER": FOLDER, "END": end}).items():
+    place = {"STORE": store.address, "FOLDER": FOLDER, "END": end}
+    changed = dict.fromkeys((CHECKPOINT_STORE, CHECKPOINT_NAME), "")  # By the pod, which is this process.
+    for name, value in (ONE_NODE | {"PET_NNODES": "2"} | place | changed).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(gatehouse.__file__).parents[1]}")
     monkeypatch.setattr(pod_metrics, "_WRAPPER", "late")
