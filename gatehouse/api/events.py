@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 from gatehouse.api.pipelines import is_lost, start, start_again
 from gatehouse.configuration.trigger import Trigger
@@ -67,6 +68,9 @@ def read_event(headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         notification = None if "ce-id" in headers else json.loads(body)
         if isinstance(notification, dict) and "Records" in notification:
             return _of_s3(notification)
+        attributes = {name[3:]: headers[name] for name in headers if name.startswith("ce-")} or dict(notification or {})
+        if not attributes.get("id") or attributes.get("specversion") != "1.0":  # The package makes both up.
+            raise ValueError("expected an id, and 1.0 as specversion")
         event = from_http_event(HTTPMessage(dict(headers), body))
         attributes, when = event.get_attributes(), event.get_time()
     except Exception as error:  # Of the package, and of Python for what is no JSON object or too deep.
@@ -83,13 +87,15 @@ def _of_s3(notification: Mapping[str, Any]) -> dict[str, Any]:
 
     https://github.com/cloudevents/spec/blob/main/cloudevents/adapters/aws-s3.md
     """
+    if len(notification["Records"]) != 1:
+        raise ValueError(f"expected one record, found {len(notification['Records'])}")
     (record,) = notification["Records"]
     answer = record["responseElements"]
     return {
         "id": f"{answer['x-amz-request-id']}.{answer.get('x-amz-id-2', '')}",
         "source": f"{record['eventSource']}.{record.get('awsRegion', '')}.{record['s3']['bucket']['name']}",
         "type": f"com.amazonaws.s3.{record['eventName'].removeprefix('s3:')}",
-        "subject": str(record["s3"]["object"]["key"]),
+        "subject": unquote_plus(str(record["s3"]["object"]["key"])),  # S3 writes it as in an address.
         "time": str(record.get("eventTime", "")),
         "data": record["s3"],
     }

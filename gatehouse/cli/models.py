@@ -261,7 +261,7 @@ def copy_model(
     if target and target.file.model != named(open_store(store), model).ledger.model_name:
         raise ConfigurationError(f"--project: expected that of {model}, found one of {target.file.model}.")
     judging = (target.policy, target.file.evaluation) if target else (None, None)
-    copied = copy_version(named(open_store(store), model), ArtifactStore.open(to), *judging)
+    copied = copy_version(named(open_store(store), model), ArtifactStore.open(address_of(to)), *judging)
     show(copied, as_json)
     raise typer.Exit(0 if copied.version else 3)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gatehouse.errors import ConfigurationError
@@ -39,6 +40,7 @@ def with_outcomes(
             does one of a row whose horizon was not over when the newest outcome became known.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from gatehouse.features.exact import TIME
     from gatehouse.monitoring.live_log import KINDS
@@ -65,6 +67,12 @@ def with_outcomes(
             )
             raise ConfigurationError(message) from None
         outcomes = outcomes.set_column(outcomes.schema.get_field_index(name), name, column)
+        # One of these would end every horizon. Clocks may differ by minutes.
+        if is_time and pc.any(pc.greater(column, pa.scalar(datetime.now(UTC) + timedelta(hours=1), kind))).as_py():
+            raise ConfigurationError(
+                f"outcomes: expected times until now in the column {name}, found {pc.max(column).cast('string')}. "
+                "Correct the clock that wrote it, and the table."
+            )
     log = log.append_column("__row", pa.array(range(log.num_rows)))
     outcomes = outcomes.append_column("__place", pa.array(range(outcomes.num_rows)))
     time = f"o.{_quoted(label_time)}" if label_time else "NULL::TIMESTAMPTZ"

@@ -186,17 +186,18 @@ def register(request: RegisterRequest, store: ArtifactStore) -> RegisterResult:
     recorded = state.verdict_on(verdict.subject)
     uses = state.uses_before(recorded[0], verdict.subject) if recorded else 0
     reasons = verdict.reasons
+    way = f"gatehouse models promote {name}:{number}, or the promotion pipeline"
+    if verdict.waits_for_outcomes:
+        way = f"gatehouse models rollout {name}, or the rollout pipeline: the policy asks for live outcomes"
     if not reasons and decision == "awaiting approval":
         eyes = "; not by who trained or submitted it" if verdict.four_eyes else ""
         days = f"{verdict.approval_days} day{'s' if verdict.approval_days > 1 else ''}"
         reasons = (
             f"{approval_command(f'{name}:{number}', verdict)} (or reject): holds for {days}{eyes}",
-            f"then gatehouse models promote {name}:{number}, or the promotion pipeline",
+            f"then {way}",
         )
     elif not reasons and decision == "awaiting promotion":
-        way = f"gatehouse models promote {name}:{number}, or the promotion pipeline"
-        live = f"gatehouse models rollout {name}, or the rollout pipeline: the policy asks for live outcomes"
-        reasons = (live if verdict.waits_for_outcomes else way,)
+        reasons = (way,)
     warnings = [*map(str, verdict.exempted), *(str(rule) for rule in rules_of(store, evaluation) if rule.warns)]
     if (asked := store.manifest(evaluation).configuration["policy"]).get("alignment"):
         from gatehouse.registry.alignment import alignment_rules

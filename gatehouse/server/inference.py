@@ -7,9 +7,11 @@ from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import BaseModel, Field
 
 from gatehouse.configuration.times import zoned
+from gatehouse.data.validation.sensitivity import sensitive_columns
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.definitions.repository import Repository, check_out
 from gatehouse.features.exact import TIME, cast_values
@@ -28,6 +30,7 @@ _NUMBERS = {
 _ARROW = _NUMBERS | {"BOOL": "bool", "BYTES": "string"}
 _DATATYPES = {arrow: datatype for datatype, arrow in _ARROW.items()} | {"large_string": "BYTES"}
 DECISION_TIME = "decision_time"
+_YEARS = (1970, 2200)
 Datatype = Literal[
     "BOOL", "BYTES", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64"
 ]
@@ -114,7 +117,7 @@ class ServedModel:
 
     `online` reads features by keys; None if requests must contain the features. `keys` are the entity keys of its
     training set, with their types in Arrow, and `group` the column of the rows that are ranked together. A request may
-    contain them beside the features, to say what its rows are about.
+    contain them beside the features, to say what its rows are about. `sensitive` are columns that no log may show.
     """
 
     name: str
@@ -125,6 +128,7 @@ class ServedModel:
     online: Online | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
+    sensitive: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, store: ArtifactStore, text: str, online: bool) -> "ServedModel":
@@ -159,6 +163,7 @@ class ServedModel:
                 if column.name in identifying and column.type in _DATATYPES  # The protocol has no dates, for example.
             },
             group,
+            sensitive_columns(store, model),
         )
 
     @cached_property
@@ -249,6 +254,8 @@ class ServedModel:
 
     def identify(self, tensors: list[Tensor]) -> pa.Table:
         """What a request says of its rows: those columns of `identity` that it has. Raises ConfigurationError."""
+        if not tensors[0].shape[0]:
+            raise ConfigurationError("inputs: expected at least one row, found none.")
         schema = {schema.name: schema for schema in self.identity}
         sent = [tensor for tensor in tensors if tensor.name in schema]
         table = _table(sent, schema, tensors[0]) if sent else pa.table({})
@@ -257,6 +264,8 @@ class ServedModel:
             if name == DECISION_TIME:
                 texts = column.to_pylist()
                 column = pa.array([zoned(f"input {name}", text or "") for text in texts], TIME)
+                if not _YEARS[0] <= min(years := pc.year(column).to_pylist()) <= max(years) <= _YEARS[1]:
+                    raise ConfigurationError(f"input {name}: expected the years 1970 to 2200, in UTC.")
             else:
                 column = column.cast(pa.type_for_alias(self.keys[name]))
             table = table.set_column(table.schema.get_field_index(name), name, column)

@@ -21,8 +21,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gatehouse.data.validation.sensitivity import sensitive_columns
-from gatehouse.errors import ConfigurationError, GatehouseError, StoreError
+from gatehouse.errors import ConfigurationError, GatehouseError
 from gatehouse.features.exact import TIME
 from gatehouse.monitoring.live_log import FOLDER, HOUR, KINDS, pseudonym
 from gatehouse.server.traffic import Answer, Part, Waiting, decision_times, fraction
@@ -70,7 +69,6 @@ class PredictionLog:
         self._folder = folder or store.scratch(f"{FOLDER}/{name}")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._waiting: Waiting[Answer] = Waiting(WAITING_ROWS)
-        self._sensitive: dict[str, frozenset[str]] = {}
         self._lost = 0
         self._spool: _Spool | None = None
         self._ended, self._sealed = threading.Event(), threading.Event()
@@ -135,10 +133,6 @@ class PredictionLog:
                     self._seal()
                     self._spool = _Spool(self._folder, hour, table.schema)
                 self._spool.append(table)
-            except StoreError as error:  # It does not say yet which columns of a new model are sensitive.
-                logger.warning("rows wait for the store: %s", error)
-                for answer in of_hour:
-                    self.add(answer)
             except Exception:  # A full disk, or a fault here, may not end the log.
                 self._lost += sum(answer.rows for answer in of_hour)
                 logger.exception("the log lacks rows: %d so far", self.dropped)
@@ -185,12 +179,6 @@ class PredictionLog:
                 self._spool.close()
             self._spool = None
 
-    def _hidden(self, model: str) -> frozenset[str]:
-        """The sensitive columns of what a model was made from."""
-        if model not in self._sensitive:
-            self._sensitive[model] = sensitive_columns(self._store, model)
-        return self._sensitive[model]
-
     def _table(self, answers: Iterable[Answer]) -> pa.Table:
         """The rows of answers whose key is logged."""
         groups: dict[tuple[str, bool], list[tuple[Answer, Part, list[int]]]] = {}
@@ -205,7 +193,8 @@ class PredictionLog:
 
     def _of_model(self, model: str, group: Sequence[tuple[Answer, Part, list[int]]]) -> pa.Table:
         """Rows that one model answered, all with predictions or all without."""
-        hidden, served = self._hidden(model), group[0][1].model
+        served = group[0][1].model
+        hidden = served.sensitive
         own: dict[str, list[Any]] = {name: [] for name in [*served.keys, *OWN.names]}
         for answer, part, places in group:
             rows = [part.rows[place] for place in places]

@@ -73,7 +73,7 @@ S3 = {
             "eventName": "s3:ObjectCreated:Put",
             "eventTime": "2030-01-15T12:00:00Z",
             "responseElements": {"x-amz-request-id": "17A", "x-amz-id-2": "9f"},
-            "s3": {"bucket": {"name": "raw"}, "object": {"key": "flights/a.csv", "size": 3}},
+            "s3": {"bucket": {"name": "raw"}, "object": {"key": "flights/a+b.csv", "size": 3}},
         }
     ],
 }
@@ -91,7 +91,7 @@ def test_both_modes_of_a_cloudevent_are_read_alike() -> None:
 def test_a_notification_of_minio_is_the_event_of_the_adapter_for_s3() -> None:
     read = read_event({"content-type": "application/json"}, json.dumps(S3).encode())
     assert (read["id"], read["source"]) == ("17A.9f", "minio:s3..raw")
-    assert (read["type"], read["subject"]) == ("com.amazonaws.s3.ObjectCreated:Put", "flights/a.csv")
+    assert (read["type"], read["subject"]) == ("com.amazonaws.s3.ObjectCreated:Put", "flights/a b.csv")
     assert read["data"]["object"]["size"] == 3
 
 
@@ -101,6 +101,8 @@ def test_a_notification_of_minio_is_the_event_of_the_adapter_for_s3() -> None:
         *(b"", b"x", b"[]", b"3", b'"x"', b"null", b"{}", b"\xff", b'{"Records": []}', b'{"Records": [3]}'),
         json.dumps(STRUCTURED | {"specversion": "9"}).encode(),
         json.dumps(STRUCTURED | {"id": 3}).encode(),
+        json.dumps({name: value for name, value in STRUCTURED.items() if name != "id"}).encode(),
+        json.dumps({"Records": S3["Records"] * 2}).encode(),
         json.dumps(STRUCTURED | {"time": "soon"}).encode(),
         json.dumps(STRUCTURED | {"subject": ["a"]}).encode(),
         b"[" * 60_000,

@@ -172,5 +172,8 @@ def test_a_rollout_begins_and_a_version_is_copied_to_another_store(two: Gate, tm
     copied = json.loads(_call(two, "copy", f"{NAME}:1", "--to", str(tmp_path / "prod"), "--json"))
     assert (copied["decision"], copied["version"]) == ("approved", 1)
     assert "was copied to version 1" in _call(two, "show", NAME)
+    (tmp_path / "project.yaml").write_text(f"store: {tmp_path}/prod\n")  # A project stands for its store.
+    assert json.loads(_call(two, "copy", f"{NAME}:1", "--to", str(tmp_path), "--json"))["version"] == 1
+    assert not (tmp_path / "blobs").exists()
     with pytest.raises(ConfigurationError, match="elsewhere"):  # The target's project, and no second name of the store.
         _call(two, "copy", f"{NAME}:1", "--to", str(tmp_path / "more"), "--project", str(tmp_path / "elsewhere"))

@@ -21,7 +21,7 @@ from gatehouse.store.store import ArtifactStore
 from tests.components import call
 from tests.server.live import Live, make_live
 
-BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
 KEYS = 4000
 RULES = LiveRules(metrics={"brier": 0.02})
 
@@ -252,7 +252,13 @@ def test_times_are_in_utc_whatever_the_zone_of_the_machine(monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     ("column", "values", "label_time"),
-    [("known", [5], "known"), ("known", ["noon"], "known"), ("none", [5], "known"), ("arm", ["canary"], "")],
+    [
+        ("known", [5], "known"),
+        ("known", ["noon"], "known"),
+        ("known", ["9999-12-31T23:59:59Z"], "known"),
+        ("none", [5], "known"),
+        ("arm", ["canary"], ""),
+    ],
 )
 def test_outcomes_without_times_or_with_columns_of_the_log_are_refused(
     column: str, values: list[Any], label_time: str

@@ -178,20 +178,13 @@ def test_a_store_that_is_away_costs_the_oldest_rows_beyond_a_bound(
     assert _logged(live.store).num_rows == 50
 
 
-def test_rows_wait_until_the_store_says_which_columns_are_sensitive(
-    live: Live, log: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_spooled_where_the_store_is_away(live: Live, log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     written = log()
-    written.add(_answer(live))
-
-    def refuse(*_: object) -> frozenset[str]:
-        raise StoreError("the store does not answer")
-
     with monkeypatch.context() as away:
-        away.setattr(prediction_log, "sensitive_columns", refuse)
+        away.setattr(written, "_store", None)
+        written.add(_answer(live))
         written.write()
-    written.write()
-    written._seal()
+        written._seal()
     written.send()
     assert (_logged(live.store).num_rows, written.dropped) == (40, 0)
 

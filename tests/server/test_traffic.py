@@ -262,6 +262,12 @@ def test_a_request_with_keys_of_a_wrong_form_is_refused(live: Live) -> None:
     wrong[-1] |= {"shape": [1], "data": ["f0"]}
     with pytest.raises(ConfigurationError, match="flight_id"):
         traffic.answer(Inference.model_validate({"inputs": wrong}))
-    timed = [*tensors(ROWS.slice(0, 1)), {"name": "decision_time", "datatype": "BYTES", "shape": [1], "data": ["noon"]}]
-    with pytest.raises(ConfigurationError, match="decision_time"):
-        traffic.answer(Inference.model_validate({"inputs": timed}))
+    for text in ("noon", "9999-12-31T23:59:59-12:00"):
+        timed = [
+            *tensors(ROWS.slice(0, 1)),
+            {"name": "decision_time", "datatype": "BYTES", "shape": [1], "data": [text]},
+        ]
+        with pytest.raises(ConfigurationError, match="decision_time"):
+            traffic.answer(Inference.model_validate({"inputs": timed}))
+    with pytest.raises(ConfigurationError, match="at least one row"):
+        traffic.answer(Inference.model_validate({"inputs": tensors(ROWS.slice(0, 0))}))
