@@ -78,10 +78,11 @@ def divided(span: Span, tables: Iterable[Iterable[FileHours]], rows: int) -> lis
     hours = Counter[datetime]()
     for file in (file for files in tables for file in files):
         hours.update({hour: count for hour, count in file.rows.items() if hour and span.start <= hour <= span.end})
-    parts = -(-hours.total() // rows)
+    total = hours.total()
+    parts = -(-total // rows)
     starts, passed = [span.start], 0
     for hour in sorted(hours):
-        if passed * parts >= len(starts) * hours.total() and hour > starts[-1]:
+        if passed * parts >= len(starts) * total and hour > starts[-1]:
             starts.append(hour)
         passed += hours[hour]
     return [Span(start, end - _TICK) for start, end in pairwise(starts)] + [Span(starts[-1], span.end)]
