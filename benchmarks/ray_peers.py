@@ -30,7 +30,8 @@ from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.store import ArtifactStore
 
 _FEATURES = ("turnover", "average", "recent", "number")
-_CLOSE = "abs(o.{0} - t.{0}) <= 1e-9 * greatest(1, abs(o.{0}))"
+_CLOSE = "abs(o.{0} - t.{0}) <= 1e-6 * greatest(1, abs(o.{0}))"
+"""Features that are declared as numeric have 32 bits."""
 
 
 def main() -> int:
@@ -113,7 +114,7 @@ def _processor() -> float:
 
 
 def _compared(folder: Path, work: str) -> tuple[int, int, int]:
-    """How many rows have the values of ours, as far as sums of doubles may differ; the rows of ours, and of theirs."""
+    """How many rows have the values of ours, but for rounding; the rows of ours, and of theirs."""
     if work == "features":
         ours = f"(FROM '{folder}/days/*.parquet' JOIN '{folder}/hours/*.parquet' USING (shop, event_timestamp))"
         theirs = f"(SELECT * RENAME (sold_at AS event_timestamp) FROM '{folder}/by_hand/*.parquet')"
