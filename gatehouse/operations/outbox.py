@@ -146,9 +146,8 @@ class Outbox:
             if delivery.delivered:
                 self._store.record(mark, author() | {"attempts": delivery.attempts})
             else:
-                message = (
-                    f"The notice for {place} that {announcement['what']} was not posted: the webhook {delivery.why}"
-                )
+                to = "" if place == ALERTS else f" for {place.removeprefix('_')}"
+                message = f"The notice{to} that {announcement['what']} was not posted: the webhook {delivery.why}"
                 logger.warning("%s.", message)
                 Attempt(self._store, SENDING).note("warned", message=message, attempts=delivery.attempts)
         remove_record(objects, f"{mark}.claim")
