@@ -47,7 +47,7 @@ def named_classes(spec: LabelSpec, table: pa.Table, scored: Mapping[str, tuple[p
         return tuple(by_value)
     positive = spec.positive or ("1" if names <= {"0", "1"} else "")
     others = sorted(names - {positive})
-    if not positive or len(others) > 1:
+    if not positive or len(others) > 1 or (spec.positive and positive not in names):
         raise ConfigurationError(
             f"label: {spec.label}: expected 0 and 1, or two others and one of them in `positive`, for the task binary; "
             f"found {_some(sorted(names, key=_order))}, positive {positive!r}. Or set task to multiclass or regression."
