@@ -343,12 +343,13 @@ def status(store: ArtifactStore, days: float = 30.0) -> Status:
     rows, ages, changes = read(store, now - days * 86_400.0), dict[str, float](), dict[str, dict[str, int]]()
     for name in model_names(store):
         ledger = Ledger(store, name)
-        made = {
+        champion = ledger.state().champion
+        made = [
             (record.version, record.kind, now - datetime.fromisoformat(str(record.provenance["at"])).timestamp())
             for record in ledger.records()
             if record.alias == CHAMPION and record.kind in ("promoted", "rolled_back") and record.provenance.get("at")
-        }
-        if since := [age for version, _, age in made if version == ledger.state().champion]:
+        ]
+        if since := [age for version, _, age in made if version == champion]:
             ages[name] = min(since)
         recent = Counter(kind for _, kind, age in made if age <= days * 86_400.0)
         changes[name] = {kind: recent[kind] for kind in ("promoted", "rolled_back")}
