@@ -175,5 +175,7 @@ def test_a_rollout_begins_and_a_version_is_copied_to_another_store(two: Gate, tm
     (tmp_path / "project.yaml").write_text(f"store: {tmp_path}/prod\n")  # A project stands for its store.
     assert json.loads(_call(two, "copy", f"{NAME}:1", "--to", str(tmp_path), "--json"))["version"] == 1
     assert not (tmp_path / "blobs").exists()
+    of_project = CliRunner().invoke(app, ["rollout", NAME, "--project", str(tmp_path)])
+    assert "section `live`" in str(of_project.exception), "the policy of the project, and not of this folder"
     with pytest.raises(ConfigurationError, match="elsewhere"):  # The target's project, and no second name of the store.
         _call(two, "copy", f"{NAME}:1", "--to", str(tmp_path / "more"), "--project", str(tmp_path / "elsewhere"))

@@ -98,6 +98,12 @@ def test_what_is_no_whole_table_is_refused(tmp_path: Path, content: bytes, words
         read_dataset(tmp_path / "given")
 
 
+def test_a_name_that_says_parquet_is_believed(tmp_path: Path) -> None:
+    (tmp_path / "rows.parquet").write_text("a,b\n1,2\n")
+    with pytest.raises(DeclarationError, match="Parquet"):
+        read_dataset(tmp_path / "rows.parquet")
+
+
 @pytest.mark.parametrize("rows", ['{"a": 9223372036854775809}', '{"a": 0.5}\n{"a": 9007199254740993}'])
 def test_numbers_that_a_double_would_make_equal_are_refused(tmp_path: Path, rows: str) -> None:
     (tmp_path / "rows").write_text(rows)
