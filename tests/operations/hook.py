@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.stand_ins.http_server import Handler, listening
 
-PATH = "/services/T00/B00/s3cr3t-t0ken"
+PATH = "/services/T0TEAM/B0HOOK/s3cr3t-t0ken"
 
 
 @dataclass

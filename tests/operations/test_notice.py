@@ -147,4 +147,4 @@ def test_the_address_is_in_no_log_and_no_result(caplog: pytest.LogCaptureFixture
     assert not any(delivery.delivered for delivery in deliveries)
     text = caplog.text + "".join(delivery.why for delivery in deliveries)
     assert "could not be reached" in text
-    assert [part for part in ("s3cr3t", "T00", "services", "no-such-host") if part in text] == []
+    assert [part for part in ("s3cr3t", "T0TEAM", "services", "no-such-host") if part in text] == []
