@@ -79,6 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="3000000,100000000")
     parser.add_argument("--memory", default="1500M", help="of each process")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds that a request to the store is on its way")
     parser.add_argument("--stages", default=",".join(_STAGES), help="the first of them")
     parser.add_argument("--folder", type=Path, help="for what the server holds; by default a temporary one")
     parser.add_argument("--figures", type=Path, help="a file for the figures, as JSON")
@@ -94,6 +95,7 @@ def main() -> int:
         os.environ |= {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 18), "TMPDIR": folder}
         for rows in sizes:
             with s3_server() as proxy:
+                proxy.delay = options.delay
                 os.environ |= proxy.environment | {FOLDER: f"{folder}/cache", LIMIT: str(_CACHE)}
                 _prepare(Path(folder), rows)
                 for stage in options.stages.split(","):
@@ -164,14 +166,17 @@ def _measured(name: str, folder: Path) -> dict[str, Any]:
     stage, request = _STAGES[name]
     store, kept = ArtifactStore.open(f"s3://{BUCKET}/store"), folder / "results.json"
     earlier: Results = json.loads(kept.read_text())
-    asked, ask = list[str](), RemoteObjects._request
+    asked, ask = list[tuple[float, float]](), RemoteObjects._request
 
-    def counted(self: RemoteObjects, of: Callable[[bool], Any], what: str) -> Any:
-        asked.append(what)
-        return ask(self, of, what)
+    def timed(self: RemoteObjects, of: Callable[[bool], Any], what: str) -> Any:
+        sent = time.perf_counter()
+        try:
+            return ask(self, of, what)
+        finally:
+            asked.append((sent, time.perf_counter()))
 
     began = time.perf_counter()
-    RemoteObjects._request = counted  # type: ignore[method-assign]  # This process measures, and ends.
+    RemoteObjects._request = timed  # type: ignore[method-assign]  # This process measures, and ends.
     result = stage(request(earlier), store).model_dump(mode="json")
     elapsed = time.perf_counter() - began
     if result.get("verdict", "pass") != "pass":
@@ -184,10 +189,20 @@ def _measured(name: str, folder: Path) -> dict[str, Any]:
         "seconds": sum(usage.ru_utime + usage.ru_stime for usage in used),
         "driver": used[0].ru_utime + used[0].ru_stime,
         "driver_requests": len(asked),
+        "driver_waits": _covered(asked),
         "pieces": sum(usage["pieces"] for usage in rounds),
         "slowest": max((usage["slowest"] for usage in rounds), default=0.0),
         "in_pieces": sum(usage["processor"] for usage in rounds),
     }
+
+
+def _covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds in which at least one of the requests was on its way."""
+    total, until = 0.0, 0.0
+    for sent, answered in sorted(spans):
+        total += max(0.0, answered - max(sent, until))
+        until = max(until, answered)
+    return total
 
 
 def _a_row(figures: dict[str, Any]) -> float:

@@ -7,9 +7,7 @@ count by their bits: 0.0 and -0.0 differ, and so do two kinds of NaN. xxHash (XX
 against somebody who forges rows the SHA-256 of the blobs stands beside it.
 """
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,13 +21,12 @@ from gatehouse.data.snapshot.spec import TableSpec
 from gatehouse.data.sources.base import Part, Raw
 from gatehouse.data.sources.declared import EPOCH, FIRST_TIME, LAST_TIME, REPEATED, Reject
 from gatehouse.errors import SourceError
-from gatehouse.runtime.limits import processors
+from gatehouse.runtime.in_turn import in_turn
 from gatehouse.store.canonical import digest_of
 from gatehouse.store.manifest import FileEntry
 from gatehouse.store.store import ArtifactStore
 
 ROWS_PER_GROUP = 131_072
-_MOST_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -105,32 +102,20 @@ def store_parts(
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
-    As many parts are in memory as there are threads; the result does not depend on their number. `earlier_parts` are
+    A few parts are in memory at a time. `earlier_parts` are
     those of earlier snapshots of the same source, declaration, window and code, by fingerprint.
     """
-    threads = min(_MOST_THREADS, processors())
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in earlier_parts.items()}
     stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
     sizes = {key: stat.bytes if stat else None for key, stat in stats.items()}
     present = {name for name, pair in blobs.items() if all(sizes[blob.key] == blob.bytes for blob in pair)}
-    waiting: deque[Future[Stored]] = deque()
-    done: list[Stored] = []
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="ingest")
-    try:
-        for part in parts:
-            if part.fingerprint in present:
-                future: Future[Stored] = Future()
-                future.set_result(replace(earlier_parts[part.fingerprint], position=dict(part.position)))
-            else:
-                future = pool.submit(_store, part, spec, window, store)
-            waiting.append(future)
-            del part
-            while sum(not future.done() for future in waiting) >= threads or (waiting and waiting[0].done()):
-                done.append(waiting.popleft().result())
-        done += [future.result() for future in waiting]
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-    return done
+
+    def stored(part: Part) -> Stored:
+        if part.fingerprint in present:
+            return replace(earlier_parts[part.fingerprint], position=dict(part.position))
+        return _store(part, spec, window, store)
+
+    return list(in_turn(stored, parts))
 
 
 def _store(part: Part, spec: TableSpec, window: tuple[datetime, datetime] | None, store: ArtifactStore) -> Stored:

@@ -60,7 +60,9 @@ def header_end(text: bytes, delimiter: bytes) -> int:
 
 def lines_in(text: bytes) -> int:
     """How many lines end in a text."""
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
+    # Most texts have no carriage return, and finding none is ten times as fast as counting none.
+    returns = text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else 0
+    return text.count(b"\n") + returns
 
 
 @cache

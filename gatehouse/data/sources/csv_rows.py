@@ -65,7 +65,7 @@ class CsvRows:
         check_columns(name, header, spec)
         return cls(name, file, spec, source.nulls, source.time_zone, header)
 
-    def read(self, block: bytes, lines_before: int) -> Raw:
+    def read(self, lines_before: int, block: bytes) -> Raw:
         """The rows of a block without the header, after so many lines of the file.
 
         Raises MisfitError naming the first row that does not fit, unless the declaration sets such rows aside.

@@ -56,8 +56,9 @@ class Read:
 
 def mask_of(source: pa.Array, fits: pa.Array) -> pa.Array | None:
     """`fits`, shape (rows,), where a null of the source fits too; None if all fit."""
-    mask = pc.or_(fits.fill_null(False), source.is_null())
-    return None if pc.all(mask, min_count=0).as_py() else mask
+    mask = pc.or_kleene(fits, source.is_null())
+    # `fill_null` loads pandas, which takes longer than most tables.
+    return None if not mask.null_count and pc.all(mask, min_count=0).as_py() else mask.fill_null(False)
 
 
 def by_halving(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType) -> Read:
@@ -101,7 +102,9 @@ def _read_whole_numbers(texts: pa.Array) -> Read:
     with suppress(pa.ArrowInvalid):
         values = _cast_in_pieces(texts, pa.int64())
         # Arrow reads 0x01 as 1 and 0xffffffffffffffff as -1: two keys would become one.
-        if not pc.any(pc.match_substring_regex(texts, _HEXADECIMAL), min_count=0).as_py():
+        data = texts.buffers()[2]
+        letters = data is None or b"x" in (content := data.to_pybytes()) or b"X" in content
+        if not (letters and pc.any(pc.match_substring_regex(texts, _HEXADECIMAL), min_count=0).as_py()):
             return Read(values)
     digits = pc.replace_substring_regex(pc.ascii_trim(texts, " \t"), r"^(-?)0+(\d)", r"\1\2")
     numbers = pc.cast(_only(digits, pc.match_substring_regex(digits, _WHOLE)), pa.decimal128(20))
@@ -190,8 +193,10 @@ def read_times(array: pa.Array, zone: str = "", form: str = "") -> Read | None:
 
 def _in_calendar(values: pa.Array, source: pa.Array) -> Read:
     microseconds = values.cast(pa.int64())
-    inside = pc.and_(pc.greater_equal(microseconds, FIRST_TIME), pc.less_equal(microseconds, LAST_TIME))
-    if not pc.all(inside, min_count=0).as_py():
+    first, last = pc.min_max(microseconds).as_py().values()
+    # A comparison with a number loads pandas.
+    if first is not None and not FIRST_TIME <= first <= last <= LAST_TIME:
+        inside = pc.and_(pc.greater_equal(microseconds, FIRST_TIME), pc.less_equal(microseconds, LAST_TIME))
         values = _only(values, inside)
     return Read(values.cast(TIME), mask_of(source, values.is_valid()))
 

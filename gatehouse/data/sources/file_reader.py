@@ -23,6 +23,7 @@ from gatehouse.data.sources.json_rows import read_json_lines
 from gatehouse.data.sources.raw_file import RawFile, archive_members, find_files
 from gatehouse.data.sources.row_runs import regrouped, row_batches, sorted_parts
 from gatehouse.errors import DeclarationError, SourceError
+from gatehouse.runtime.in_turn import in_turn
 from gatehouse.store.store import ArtifactStore
 
 WINDOW = 8 * 2**20
@@ -154,11 +155,10 @@ class FileReader:
     def _csv(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
         delimiter = spec.delimiter.encode()
         texts = self._blocks(table, file, delimiter)
-        lines, text = next(texts, (0, b""))
+        _, text = next(texts, (0, b""))
         rows, start = CsvRows.open(table, file.name, spec, self._spec, text), header_end(text, delimiter)
-        yield rows.read(text[start:], lines_in(text[:start]))
-        for lines, text in texts:
-            yield rows.read(text, lines)
+        first = (lines_in(text[:start]), text[start:])
+        yield from in_turn(lambda block: rows.read(*block), itertools.chain([first], texts))
 
     def _json(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
         for lines, text in self._blocks(table, file):

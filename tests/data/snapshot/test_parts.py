@@ -14,6 +14,7 @@ import pytest
 from gatehouse.data.snapshot import parts
 from gatehouse.data.snapshot.ingestion import shards
 from gatehouse.data.sources import file_reader
+from gatehouse.runtime import in_turn
 from gatehouse.store.store import ArtifactStore
 from tests.data.snapshot.conftest import HEADER, Events, rows
 
@@ -78,7 +79,7 @@ def test_threads_and_the_order_in_which_blocks_arrive_do_not_matter(
     results = []
     store_part = parts._store
     for threads in (1, 4):
-        monkeypatch.setattr(parts, "processors", lambda threads=threads: threads)
+        monkeypatch.setattr(in_turn, "processors", lambda threads=threads: threads)
         delays = iter([0.02, 0.0, 0.01] * 100)
         lock = threading.Event()
 
