@@ -1,10 +1,11 @@
 """Hours and dollars of tables and workers that nobody has here, from the figures of `scale_pieces.py --figures`.
 
-Each stage costs what was measured, a row: processor time of pieces and of the driver, requests, bytes. Pieces share
-the workers evenly. The driver works while pieces run; a stage therefore takes the longest of five times, which names
-its limit: work of the pieces, the driver's processor, the driver's requests one after another, requests that the store
-admits, and bytes through the workers' network (the exchange). Each piece also reads the manifest of its table several
-times, which grows with the files. What is assumed and not measured stands in `Assumed`; docs/scale.md says it in words.
+Each stage costs what was measured, a row: processor time of pieces and of the driver, the time in which the driver
+waits for the store, requests, bytes. Pieces share the workers evenly. The driver works while pieces run; a stage
+therefore takes the longest of five times, which names its limit: work of the pieces, the driver's processor, its waits,
+requests that the store admits, and bytes through the workers' network (the exchange). Each worker also reads the
+manifest of its table, which grows with the files. What is assumed and not measured stands in `Assumed`; docs/scale.md
+says it in words.
 """
 
 import argparse
@@ -20,13 +21,11 @@ HOUR = 3600.0
 class Assumed:
     """Not measured here: a store such as S3, and machines such as those of a cloud."""
 
-    latency: float = 0.02  # Seconds of a request.
     puts: float = 3500.0  # Requests that write, a second and prefix.
     gets: float = 5500.0  # Requests that read, a second and prefix.
     prefixes: int = 1  # Of the store, over which its keys are spread.
     network: float = 125e6  # Bytes a second of a worker.
     entry: float = 170.0  # Bytes of a file in a manifest.
-    manifests: int = 3  # Times that a piece reads the manifest of its table.
     parsing: float = 100e6  # Bytes of a manifest that a processor reads a second.
     worker: float = 0.05  # Dollars an hour of a worker: one processor, 4 GB.
     put: float = 5e-6  # Dollars of a request that writes.
@@ -68,7 +67,7 @@ def _slope(measured: list[dict[str, Any]], stage: str) -> dict[str, float]:
 
 def _flat(figures: dict[str, Any]) -> dict[str, float]:
     asked = figures["requests"]
-    names = ("rows", "seconds", "driver", "driver_requests", "pieces", "sent", "received")
+    names = ("rows", "seconds", "driver", "driver_waits", "sent", "received")
     return {name: figures[name] for name in names} | {
         "puts": asked["PUT"] + asked["POST"],
         "gets": asked["GET"] + asked["HEAD"],
@@ -79,13 +78,13 @@ def _times(
     a_row: dict[str, float], rows: float, workers: int, files: float, on: Assumed = Assumed()
 ) -> dict[str, float]:
     """Seconds that each limit asks of a stage."""
-    manifests = a_row["pieces"] * rows * on.manifests * files * on.entry
+    manifest = files * on.entry
     return {
-        "work": ((a_row["seconds"] - a_row["driver"]) * rows + manifests / on.parsing) / workers,
+        "work": (a_row["seconds"] - a_row["driver"]) * rows / workers + manifest / on.parsing,
         "driver": a_row["driver"] * rows,
-        "driver's requests": a_row["driver_requests"] * rows * on.latency,
+        "driver's waits": a_row["driver_waits"] * rows,
         "store": rows * max(a_row["puts"] / on.puts, a_row["gets"] / on.gets) / on.prefixes,
-        "exchange": ((a_row["sent"] + a_row["received"]) * rows + manifests) / on.network / workers,
+        "exchange": ((a_row["sent"] + a_row["received"]) * rows / workers + manifest) / on.network,
     }
 
 

@@ -89,7 +89,7 @@ def score(request: ScoreRequest, store: ArtifactStore) -> ScoreResult:
         (score_range, RangeRequest(**request.model_dump(), start=start, size=ROWS, blocks=BLOCKS))
         for start in range(0, rows, ROWS * BLOCKS)
     ]
-    parts = [store.manifest(result.predictions) for result in run_pieces(store, ranges)]
+    parts = store.manifests(result.predictions for result in run_pieces(store, ranges))
     published = store.publish(
         "predictions",
         Reference.parse(request.model).name,

@@ -13,7 +13,7 @@ from gatehouse.errors import CorruptArtifactError, MissingArtifactError
 from gatehouse.store.age import DAY, DAYS, PIECES, store_time
 from gatehouse.store.deprecation import marker_of
 from gatehouse.store.erasure import erased_artifacts
-from gatehouse.store.manifest import Manifest
+from gatehouse.store.manifest import Manifest, read_manifest
 from gatehouse.store.objects.base import Stat, side_by_side
 from gatehouse.store.objects.local import LOCK
 from gatehouse.store.publishing import QUARANTINE
@@ -122,7 +122,7 @@ def read_manifests(store: ArtifactStore) -> tuple[dict[Reference, Manifest], dic
 
     def load(reference: Reference) -> Manifest | str | None:
         try:
-            return store.manifest(reference)
+            return read_manifest(store.objects, reference)
         except MissingArtifactError:
             return None  # It was deleted since it was listed.
         except CorruptArtifactError as error:

@@ -4,8 +4,9 @@ import contextlib
 import fcntl
 import json
 import shutil
+import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,8 @@ from gatehouse.store.publishing import NO_KINDS, Publisher, entry_of, quarantine
 from gatehouse.store.records import create_record, read_records
 from gatehouse.store.reference import Reference, references_in
 
+_MOST_FILES = 100_000
+"""How many files remembered manifests may have, each counted as one more; a larger one is remembered alone."""
 WORKSPACE, _LOCK = "work-", ".lock"
 """How the names of a workspace and of its lock begin, and how the latter ends."""
 
@@ -40,6 +43,8 @@ class ArtifactStore:
         self._publisher = Publisher(objects)
         self._verified: set[str] = set()
         self._warnings: dict[Reference, str] = {}
+        self._manifests: dict[Reference, Manifest] = {}
+        self._files, self._lock = 0, threading.Lock()
 
     @classmethod
     def open(cls, address: str | Path) -> "ArtifactStore":
@@ -154,8 +159,26 @@ class ArtifactStore:
         return manifest.reference
 
     def manifest(self, reference: Reference | str) -> Manifest:
-        """The manifest of `reference`, verified against its digest; raises as `read_manifest` does."""
-        return read_manifest(self.objects, Reference.parse(reference))
+        """The manifest of `reference`, verified against its digest; raises as `read_manifest` does.
+
+        A store on a network is asked once, because a stage reads the manifest of a table for each of its pieces.
+        """
+        reference, known = Reference.parse(reference), self._manifests
+        if self.objects.parallel == 1:
+            return read_manifest(self.objects, reference)
+        if (manifest := known.get(reference)) is not None:
+            return manifest
+        manifest = read_manifest(self.objects, reference)
+        with self._lock:
+            if known.setdefault(reference, manifest) is manifest:
+                self._files += 1 + len(manifest.files)
+            while len(known) > 1 and self._files > _MOST_FILES:
+                self._files -= 1 + len(known.pop(next(iter(known))).files)
+        return manifest
+
+    def manifests(self, references: Iterable[Reference | str]) -> list[Manifest]:
+        """The manifests of many artifacts, in their order, side by side."""
+        return side_by_side(self.objects, self.manifest, references)
 
     def require_readable(self, reference: Reference | str) -> str:
         """Check that an artifact may be read; returns the warning if it is deprecated, else an empty text.
@@ -202,6 +225,10 @@ class ArtifactStore:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.path(reference, file), target)
 
+    def paths_of(self, references: Iterable[Reference | str], file: str) -> list[Path]:
+        """Verified local files of one name, one of each artifact, in their order, fetched side by side."""
+        return side_by_side(self.objects, lambda reference: self.path(reference, file), references)
+
     def verified_path(self, reference: Reference, entry: FileEntry) -> Path:
         """A local file with an entry's verified bytes; wrong ones are put aside. Call `require_readable` before."""
         try:
@@ -246,7 +273,7 @@ class ArtifactStore:
     def exists(self, reference: Reference | str) -> bool:
         """Whether the artifact is complete, by lengths, and not erased. Raises CorruptArtifactError."""
         try:
-            manifest = self.manifest(reference)
+            manifest = read_manifest(self.objects, Reference.parse(reference))
         except MissingArtifactError:
             return False
         marker = erased_marker(manifest.reference)
@@ -273,7 +300,7 @@ class ArtifactStore:
         """
         reference = Reference.parse(reference)
         try:
-            manifest = self.manifest(reference)
+            manifest = read_manifest(self.objects, reference)
         except MissingArtifactError:
             return False
         except CorruptArtifactError as error:
@@ -317,14 +344,14 @@ class ArtifactStore:
             current = pending.pop()
             if current not in seen:
                 seen.add(current)
-                yield (manifest := self.manifest(current))
+                yield (manifest := read_manifest(self.objects, current))
                 pending.extend(map(Reference.parse, manifest.derived_from.values()))
 
     def problems(self, reference: Reference | str) -> list[GatehouseError]:
         """All problems of one artifact; every byte is read again. An erased artifact has one problem."""
         reference = Reference.parse(reference)
         try:
-            manifest = self.manifest(reference)
+            manifest = read_manifest(self.objects, reference)
             require_kept(self.objects, reference)
         except GatehouseError as error:
             return [error]

@@ -1,5 +1,6 @@
 """The stage that fits a transformation on the train part of a split; features are divided into pieces."""
 
+import json
 from collections.abc import Sequence
 
 from gatehouse.pieces.piece import KIND, batches, piece, run_pieces
@@ -79,7 +80,10 @@ def fit_transformation(request: FitRequest, store: ArtifactStore) -> FitResult:
         )
         for batch in batches(features, [rows.num_rows] * len(features), _VALUES)
     ]
-    columns = [Transformation.from_json(store.read_json(result.columns, FILE)) for result in run_pieces(store, calls)]
+    columns = [
+        Transformation.from_json(json.loads(path.read_bytes()))
+        for path in store.paths_of([result.columns for result in run_pieces(store, calls)], FILE)
+    ]
     fitted = Transformation(
         tuple(column for some in columns for column in some.numeric),
         tuple(column for some in columns for column in some.categorical),

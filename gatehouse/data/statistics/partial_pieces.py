@@ -6,6 +6,7 @@ A partial is packed as a row of Arrow: its numbers as JSON, and counted values a
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def measured_tables(
         for batch in file_batches(store, datasets, ROWS)
     ]
     results = run_pieces(store, [(measure_files, request) for request in requests])
-    rows = (row for result in results for row in _rows(store, result.partials))
+    paths = store.paths_of([result.partials for result in results], _FILE)
+    rows = (row for path in paths for row in _rows(path))
     before, tables = measurement(store, baseline).statistics, dict[str, MeasuredTable]()
     for name, dataset in sorted(datasets.items()):
         if not (of := store.manifest(dataset).files):
@@ -100,9 +102,9 @@ def measured_tables(
     return tables
 
 
-def _rows(store: ArtifactStore, partials: str) -> Iterator[pa.Table]:
-    """The rows of the artifact of a piece, each as a batch."""
-    with pa.memory_map(str(store.path(partials, _FILE))) as source:
+def _rows(partials: Path) -> Iterator[pa.Table]:
+    """The rows of the file of a piece, each as a batch."""
+    with pa.memory_map(str(partials)) as source:
         table = pa.ipc.open_file(source).read_all()
         yield from (table.slice(number, 1) for number in range(table.num_rows))
 

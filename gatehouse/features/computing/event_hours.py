@@ -4,6 +4,7 @@ From these counts follow the pieces of feature tables, the files that a piece re
 two versions of a table. A file is counted once, whatever table has it.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
@@ -78,7 +79,8 @@ def hours_of(store: ArtifactStore, tables: Iterable[tuple[str, str]]) -> dict[st
     divided = [batch for group in groups for batch in batches(group, [sizes[key] for key in group], ROWS)]
     requests = [HoursRequest(files=tuple(files[key] for key in batch)) for batch in divided]
     results = run_pieces(store, [(event_hours, request) for request in requests])
-    counted = [entry for result in results for entry in store.read_json(result.hours, _FILE)]
+    paths = store.paths_of([result.hours for result in results], _FILE)
+    counted = [entry for path in paths for entry in json.loads(path.read_bytes())]
     by_key = dict(zip(files, counted, strict=True))
 
     def hours(path: str, key: tuple[str, str]) -> FileHours:

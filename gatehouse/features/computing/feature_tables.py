@@ -17,6 +17,7 @@ from gatehouse.features.computing.table_pieces import (
     AssembleRequest,
     Assembly,
     SpanRequest,
+    SpanResult,
     WindowRequest,
     assemble_tables,
     check_windows,
@@ -28,7 +29,7 @@ from gatehouse.features.definitions.repository import Repository, View, check_ou
 from gatehouse.features.table_files import CORRECTED, settled_times, view_tables
 from gatehouse.pieces.piece import ROWS, batches, run_pieces
 from gatehouse.store.canonical import canonical_json
-from gatehouse.store.manifest import Column, FileEntry
+from gatehouse.store.manifest import Column, FileEntry, Manifest
 from gatehouse.store.reference import Reference
 from gatehouse.store.store import ArtifactStore
 
@@ -123,44 +124,47 @@ def _computed(
     """Compute the rows of views in their spans, and put them together: the files and the columns of each table."""
     store = sources.store
     calls = [*_spans(sources, definitions, plans)]
-    parts: dict[str, list[str]] = {plan.view.name: [] for plan in plans}
+    results = zip(calls, run_pieces(store, calls), strict=True)
+    computed = [result.rows for _, result in results if isinstance(result, SpanResult)]
+    parts: dict[str, list[tuple[str, dict[str, FileEntry]]]] = {plan.view.name: [] for plan in plans}
     columns: dict[str, list[Column]] = {}
-    for (_, request), result in zip(calls, run_pieces(store, calls), strict=True):
-        if isinstance(request, SpanRequest) and not isinstance(request, WindowRequest):
-            for name in request.views:
-                parts[name].append(result.rows)
-                columns[name] = [Column(**column) for column in store.manifest(result.rows).details["columns"][name]]
+    for rows, manifest in zip(computed, store.manifests(computed), strict=True):
+        for name, of_view in manifest.details["columns"].items():
+            parts[name].append((rows, _files(manifest, name)))
+            columns[name] = [Column(**column) for column in of_view]
     files = {plan.view.name: dict[str, FileEntry]() for plan in plans}
     tables, sizes = list[Assembly](), list[int]()
     for plan in plans:
         name = plan.view.name
-        entries = [_files(store, part, name) for part in parts[name]]
-        merging = Counter(file for part in entries for file in part)
-        rows = Counter[str]()
-        for part in entries:
-            rows.update({file: entry.rows or 0 for file, entry in part.items()})
-            files[name] |= part
-        if rows.total():  # A part without rows has a file to say so.
+        parts_with, counts = dict[str, list[str]](), Counter[str]()
+        for part, entries in parts[name]:
+            for file, entry in entries.items():
+                parts_with.setdefault(file, []).append(part)
+                counts[file] += entry.rows or 0
+            files[name] |= entries
+        if counts.total():  # A part without rows has a file to say so.
             files[name].pop(_NONE, None)
         if plan.earlier is not None or plan.corrected:
             spans = tuple((span.start, span.end) for span in plan.spans)
-            whole = Assembly(view=name, files=tuple(sorted(merging)), parts=tuple(parts[name]), spans=spans)
+            every = tuple(part for part, _ in parts[name])
+            whole = Assembly(view=name, files=tuple(sorted(parts_with)), parts=every, spans=spans)
             tables.append(whole.model_copy(update={"earlier": plan.parent, "settled": plan.earlier}))
-            sizes.append(rows.total())
+            sizes.append(counts.total())
             files[name] = {}
         else:
-            several = [file for file in files[name] if merging[file] > 1 and file != _NONE]
-            for weeks in batches(several, [rows[file] for file in several], ROWS):
-                tables.append(Assembly(view=name, files=tuple(weeks), parts=tuple(parts[name])))
-                sizes.append(sum(rows[file] for file in weeks))
+            several = [file for file in files[name] if len(parts_with[file]) > 1 and file != _NONE]
+            for weeks in batches(several, [counts[file] for file in several], ROWS):
+                needed = dict.fromkeys(part for week in weeks for part in parts_with[week])
+                tables.append(Assembly(view=name, files=tuple(weeks), parts=tuple(needed)))
+                sizes.append(sum(counts[file] for file in weeks))
     assemblies = [
         AssembleRequest(definitions=definitions, as_of=sources.as_of.isoformat(), tables=tuple(batch))
         for batch in batches(tables, sizes, ROWS)
     ]
-    made = run_pieces(store, [(assemble_tables, assembly) for assembly in assemblies])
-    for assembly, result in zip(assemblies, made, strict=True):
+    made = [result.rows for result in run_pieces(store, [(assemble_tables, assembly) for assembly in assemblies])]
+    for assembly, manifest in zip(assemblies, store.manifests(made), strict=True):
         for table in assembly.tables:
-            files[table.view] |= _files(store, result.rows, table.view)
+            files[table.view] |= _files(manifest, table.view)
     return files, columns
 
 
@@ -200,11 +204,10 @@ def _spans(sources: Sources, definitions: str, plans: Sequence[Plan]) -> Iterato
         yield from ((compute_span, request(timed, part)) for part in parts)
 
 
-def _files(store: ArtifactStore, rows: str, view: str) -> dict[str, FileEntry]:
+def _files(rows: Manifest, view: str) -> dict[str, FileEntry]:
     """The files of one view in the artifact of a piece, by their names in a table."""
     folder = f"{view}/"
-    entries = store.manifest(rows).files
-    return {entry.path.removeprefix(folder): entry for entry in entries if entry.path.startswith(folder)}
+    return {entry.path.removeprefix(folder): entry for entry in rows.files if entry.path.startswith(folder)}
 
 
 def _publish(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.features.computing.event_hours import hours_of
@@ -11,8 +12,10 @@ from gatehouse.features.computing.spans import (
     BEGINNING,
     FileHours,
     Span,
+    Times,
     changed_hours,
     divided,
+    hours_between,
     needed_files,
     newest_event,
     shifted,
@@ -56,6 +59,10 @@ class Sources:
                     f"{', '.join(sorted(datasets))}, in the same upper and lower case."
                 )
         return cls(store, repository, datasets, as_of, tables)
+
+    @cached_property
+    def _between(self) -> dict[str, Times]:
+        return {dataset: hours_between(files) for dataset, files in self.hours.items()}
 
     @property
     def one_piece(self) -> bool:
@@ -104,7 +111,8 @@ class Sources:
             source, dataset = self.repository.sources.get(table), self.datasets[table]
             if source and dataset in self.hours:
                 hours = self.hours[dataset]
-                paths = [file.path for file in needed_files(hours, span, source, window) or hours[:1]]
+                needed = needed_files(hours, self._between[dataset], span, source, window)
+                paths = [file.path for file in needed or hours[:1]]
             else:
                 paths = [entry.path for entry in self.store.manifest(dataset).files]
             files[table] = RawFiles(dataset=dataset, paths=tuple(paths))

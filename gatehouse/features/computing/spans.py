@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 from itertools import pairwise
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 
 from gatehouse.features.database import set_time
 from gatehouse.features.definitions.declarations import Source
@@ -15,6 +16,7 @@ from gatehouse.store.database import quoted, time_literal
 
 BEGINNING = datetime(1, 1, 2, tzinfo=UTC)
 END = datetime(9999, 1, 1, tzinfo=UTC)
+Times = npt.NDArray[np.datetime64]
 _HOUR, _TICK = timedelta(hours=1), timedelta(microseconds=1)
 
 
@@ -42,7 +44,7 @@ class FileHours:
     hashes: Mapping[datetime | None, int]
     newest: datetime | None
 
-    @cached_property
+    @property
     def between(self) -> tuple[datetime, datetime]:
         """The first and the last hour that it may have rows of: all time where a row has no time."""
         if None in self.rows or not self.rows:
@@ -88,13 +90,24 @@ def divided(span: Span, tables: Iterable[Iterable[FileHours]], rows: int) -> lis
     return [Span(start, end - _TICK) for start, end in pairwise(starts)] + [Span(starts[-1], span.end)]
 
 
-def needed_files(files: Iterable[FileHours], span: Span, source: Source, window: timedelta | None) -> list[FileHours]:
-    """The files with rows that `rows_needed` asks for."""
+def hours_between(files: Sequence[FileHours]) -> Times:
+    """The first and the last hour of each file, datetime64[us] in UTC, shape (files, 2)."""
+    bounds = [[bound.replace(tzinfo=None) for bound in file.between] for file in files]
+    return np.array(bounds, "datetime64[us]").reshape(-1, 2)
+
+
+def needed_files(
+    files: Sequence[FileHours], between: Times, span: Span, source: Source, window: timedelta | None
+) -> list[FileHours]:
+    """The files with rows that `rows_needed` asks for; `between` has the hours of each, as `hours_between` gives them.
+
+    Every span asks this of every file of a table, and few files are near it.
+    """
     start, end = reach(span, source, window)
     start -= _HOUR
-    # Every span looks at every file of a table, and few files are near it.
-    near = [file for file in files if start < file.between[1] and file.between[0] <= end]
-    return [file for file in near if any(hour is None or start < hour <= end for hour in file.rows)]
+    first, last = (np.datetime64(moment.replace(tzinfo=None), "us") for moment in (start, end))
+    near = np.flatnonzero((first < between[:, 1]) & (between[:, 0] <= last)).tolist()
+    return [files[number] for number in near if any(hour is None or start < hour <= end for hour in files[number].rows)]
 
 
 def spans_to_compute(

@@ -1,5 +1,6 @@
 """The stage that judges whether a training set holds only what was known at decision time."""
 
+import json
 import math
 from typing import Any
 
@@ -92,8 +93,8 @@ def check_leakage(request: LeakageRequest, store: ArtifactStore) -> LeakageResul
             (replay, ReplayRequest(**origin, moments=tuple(batch), sensitive=hidden))
             for batch in batches(planned.moments, sizes, ROWS)
         ]
-        for result in run_pieces(store, calls):
-            replayed = store.read_json(result.replayed, REPLAY)
+        for path in store.paths_of([result.replayed for result in run_pieces(store, calls)], REPLAY):
+            replayed = json.loads(path.read_bytes())
             cuts += replayed["cuts"]
             differences += (Difference(**row) for row in replayed["differences"])
         untouched = planned.untouched

@@ -54,7 +54,7 @@ def retrieve_training_set(request: RetrieveRequest, store: ArtifactStore) -> Ret
     pieces = ranges(store, [part for result in decided for part in result.parts], ROWS)
     requests = [JoinRequest(rows=rows, **features, service=request.service) for rows in pieces]
     joined = run_pieces(store, [(join, rows) for rows in requests])
-    parts = [store.manifest(part.joined) for part in joined]
+    parts = store.manifests(part.joined for part in joined)
     files = {f"part-{number:05d}.parquet": part.files[0] for number, part in enumerate(parts)}
     tables, views = view_tables(store, request.feature_tables), joined[0].views
     rows = sum(part.rows or 0 for part in parts)
