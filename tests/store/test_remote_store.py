@@ -13,6 +13,7 @@ import pytest
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError, MissingArtifactError, StoreError
 from gatehouse.store import memo
+from gatehouse.store import store as module
 from gatehouse.store.objects import remote as caches
 from gatehouse.store.objects.remote import BlobCache
 from gatehouse.store.store import ArtifactStore
@@ -110,7 +111,25 @@ def test_reading_again_moves_no_bytes_of_files(place: Place) -> None:
     assert _received(place) < sum(map(len, FILES.values())) / 4
     place.server.exchanges.clear()
     again.paths(reference)
-    assert len(place.server.exchanges) <= 2
+    assert not place.server.exchanges
+    # A manifest is remembered for readers alone.
+    _replace(again, f"{reference}/manifest.json", b"{}")
+    assert len(again.manifest(reference).files) == len(FILES)
+    assert [type(problem) for problem in again.problems(reference)] == [CorruptArtifactError]
+
+
+@REMOTE
+def test_few_manifests_are_remembered(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    references = [_store(place).publish("datasets", name, {"a": b"one"}) for name in "def"]
+    monkeypatch.setattr(module, "_MOST_FILES", 4)  # Two manifests of one file.
+    store = _store(place)
+    place.server.exchanges.clear()
+    assert [manifest.name for manifest in store.manifests(references * 2)] == [*"def"] * 2
+    assert len(place.server.exchanges) >= len(references)
+    place.server.exchanges.clear()
+    for number in (1, 2, 0):
+        store.manifest(references[number])
+    assert 1 <= len(place.server.exchanges) <= 2
 
 
 @REMOTE
