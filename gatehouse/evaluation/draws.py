@@ -4,17 +4,20 @@ A draw has a generator of its own, so any worker can make it without those befor
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from gatehouse.errors import WrongImageError
-from gatehouse.evaluation.bootstrap import on_draws, shuffled
-from gatehouse.evaluation.group_rates import GroupRates
-from gatehouse.evaluation.sample import Sample
+from gatehouse.evaluation.bootstrap import Units, on_draws, shuffled
 from gatehouse.metrics.catalogue import metric_named
-from gatehouse.metrics.metric import Array, all_on_draws
-from gatehouse.pieces.piece import KIND, piece, run_pieces
+from gatehouse.metrics.classification import calibration_error_debiased
+from gatehouse.metrics.metric import Array, Predictions, all_on_draws
+from gatehouse.metrics.tasks import TASKS, TaskName
+from gatehouse.pieces.piece import KIND, Call, piece, run_pieces
 from gatehouse.store.builder_code import builder_code
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
@@ -22,7 +25,55 @@ from gatehouse.store.store import ArtifactStore
 ROWS_DRAWN = 1 << 26
 """About how many rows a piece draws, in all of its draws."""
 _FILE = "numbers.npy"
-_MOST, _FEWEST, _ROWS = 50, 5, 2_000_000
+_MOST, _FEWEST, _ROWS = 50, 5, 2_000_000  # Of shuffles, and of their rows.
+CALIBRATION = "calibration_error"
+RatesOfDraw = Callable[[Array], dict[str, Array]]
+"""From how often each row was drawn to rates by name, shape (groups, classes); NaN for a rate of no rows."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Labelled rows, and predictions for them by role.
+
+    Attributes:
+        labels: Shape (rows,).
+        divisions: The ways in which rows are divided into parts: each has the number of every row's part, from 0
+            without gaps, shape (rows,).
+    """
+
+    labels: Array
+    predictions: Mapping[str, Predictions]
+    units: Units
+    divisions: Sequence[Array] = ()
+
+    def published(self, store: ArtifactStore) -> str:
+        """Publish the rows for workers; returns the reference."""
+        arrays = {"labels": self.labels} | {f"division {number}": of for number, of in enumerate(self.divisions)}
+        if self.units.of_row is not None:
+            arrays["units"] = self.units.of_row
+        for role, read in self.predictions.items():
+            arrays |= {f"{role} {form}": values for form, values in vars(read).items() if values is not None}
+        with store.workspace() as workspace:
+            for name, values in arrays.items():
+                np.save(workspace / f"{name}.npy", values, allow_pickle=False)
+            files = {f"{name}.npy": workspace / f"{name}.npy" for name in arrays}
+            return str(store.publish(KIND, "sample", files, details={"units": self.units.number}))
+
+    @classmethod
+    def read(cls, store: ArtifactStore, reference: str, role: str) -> "Sample":
+        """The published rows with the predictions of one role."""
+        manifest = store.manifest(reference)
+        names = {entry.path.removesuffix(".npy") for entry in manifest.files}
+
+        def array(name: str) -> Array:
+            values: Array = np.load(store.path(reference, f"{name}.npy"), allow_pickle=False)
+            return values
+
+        forms = [form.name for form in fields(Predictions) if f"{role} {form.name}" in names]
+        read = Predictions(**{form: array(f"{role} {form}") for form in forms})
+        units = Units("unit", manifest.details["units"], array("units") if "units" in names else None)
+        divisions = [array(name) for number in range(len(names)) if (name := f"division {number}") in names]
+        return cls(array("labels"), {role: read}, units, divisions)
 
 
 class PartMetrics(StageModel):
@@ -75,14 +126,55 @@ class ShuffledMetric(StageModel):
         labels, read, metric = sample.labels, sample.predictions[self.role], metric_named(self.metric)
         shuffles = min(_MOST, max(_FEWEST, _ROWS // max(len(labels), 1)))
         values = list[Array]()
-        for shuffle in range(shuffles):
-            first, last = (-(-of * self.samples // shuffles) for of in (shuffle, shuffle + 1))
-            own = range(max(first, draws.start), min(last, draws.stop))
-            if own:
-                measure = all_on_draws([metric], labels, shuffled(read, len(labels), seed, shuffle))
-                drawn = on_draws(measure, sample.units, own, seed)[:, 0]
-                values.append(np.column_stack([drawn, np.full(len(own), measure(np.ones(len(labels)))[0])]))
+        for shuffle, numbers in groupby(draws, lambda number: number * shuffles // self.samples):
+            measure = all_on_draws([metric], labels, shuffled(read, len(labels), seed, shuffle))
+            drawn = on_draws(measure, sample.units, numbers, seed)[:, 0]
+            values.append(np.column_stack([drawn, np.full(len(drawn), measure(np.ones(len(labels)))[0])]))
         return np.concatenate(values)
+
+
+class GroupRates(StageModel):
+    """The rates of each part of the first division of the rows; `classes` is the number of classes, 0 for none."""
+
+    role: str
+    task: TaskName
+    classes: int
+    names: tuple[str, ...] = ()
+    """No metric of a project's own."""
+
+    def on_draws(self, sample: Sample, draws: range, seed: int) -> Array:
+        """The rates by name, group and class, shape (draws, names · groups · classes)."""
+        rates = self.of_draw(sample)
+        return on_draws(lambda times: np.concatenate([*rates(times).values()], axis=None), sample.units, draws, seed)
+
+    def of_draw(self, sample: Sample) -> RatesOfDraw:
+        """The function that measures the rates of a draw; all have the same shape."""
+        labels, read, members = sample.labels, sample.predictions[self.role], sample.divisions[0]
+        groups, task = int(members.max()) + 1, TASKS[self.task]
+        if not task.has_classes:
+            columns = {"mean_prediction": read.scores, "mean_error": read.scores - labels}
+
+            def means(times: Array) -> dict[str, Array]:
+                counts = np.bincount(members, weights=times, minlength=groups)
+                sums = {
+                    name: np.bincount(members, weights=times * values, minlength=groups)
+                    for name, values in columns.items()
+                }
+                return {name: _share(total, counts)[:, None] for name, total in sums.items()}
+
+            return means
+        rates = _class_rates(labels, read.form("classes"), members, groups, self.classes)
+        if task.output == "probabilities":
+            return rates
+        rows = [np.flatnonzero(members == number) for number in range(groups)]
+        errors = [calibration_error_debiased.on_draws(labels[numbers], read.take(numbers)) for numbers in rows]
+
+        def binary_rates(times: Array) -> dict[str, Array]:
+            positive = {name: values[:, 1:] for name, values in rates(times).items()}
+            calibration = [[error(times[numbers])] for error, numbers in zip(errors, rows, strict=True)]
+            return positive | {CALIBRATION: np.array(calibration)}
+
+        return binary_rates
 
 
 Measure = PartMetrics | GroupRates | ShuffledMetric
@@ -117,19 +209,13 @@ def measured_draws(
     if store is None or len(firsts) <= 1:
         return [measure.on_draws(sample, range(samples), seed) for measure in measures]
     reference = sample.published(store)
-    requests = [
-        RangeRequest(
-            sample=reference,
-            measure=measure,
-            first=first,
-            last=min(first + firsts.step, samples),
-            seed=seed,
-            code=builder_code(*measure.names),
-        )
-        for measure in measures
-        for first in firsts
-    ]
-    results = iter(run_pieces(store, [(measure_range, request) for request in requests]))
+    calls = list[Call]()
+    for measure in measures:
+        of: dict[str, Any] = {"sample": reference, "measure": measure, "seed": seed}
+        of["code"] = builder_code(*measure.names)
+        ranges = [{"first": first, "last": min(first + firsts.step, samples)} for first in firsts]
+        calls += [(measure_range, RangeRequest(**of, **draws)) for draws in ranges]
+    results = iter(run_pieces(store, calls))
     return [np.concatenate([np.load(store.path(next(results).numbers, _FILE)) for _ in firsts]) for _ in measures]
 
 
@@ -146,3 +232,36 @@ def measure_range(request: RangeRequest, store: ArtifactStore) -> RangeResult:
     np.save(sink, measure.on_draws(sample, range(request.first, request.last), request.seed), allow_pickle=False)
     files = {_FILE: sink.getvalue()}
     return RangeResult(numbers=str(store.publish(KIND, "draws", files, derived_from={"sample": request.sample})))
+
+
+def _class_rates(labels: Array, classes: Array, members: Array, groups: int, number: int) -> RatesOfDraw:
+    """Rates of each class against the rest; it counts only the pairs of label and prediction that occur."""
+    label, prediction = labels.astype(np.int64), np.asarray(classes).astype(np.int64)
+    cells, cell = np.unique((members * number + label) * number + prediction, return_inverse=True)
+    rest, predicted_as = np.divmod(cells, number)
+    of_group, labelled_as = np.divmod(rest, number)
+
+    def count(times: Array) -> dict[str, Array]:
+        rows = np.bincount(cell, weights=times, minlength=len(cells))
+        right, positive, selected = (
+            np.bincount(of_group * number + of_class, weights=weights, minlength=groups * number).reshape(
+                groups, number
+            )
+            for of_class, weights in (
+                (labelled_as, rows * (labelled_as == predicted_as)),
+                (labelled_as, rows),
+                (predicted_as, rows),
+            )
+        )
+        total = positive.sum(axis=1, keepdims=True)
+        return {
+            "selection_rate": _share(selected, np.broadcast_to(total, selected.shape)),
+            "true_positive_rate": _share(right, positive),
+            "false_positive_rate": _share(selected - right, total - positive),
+        }
+
+    return count
+
+
+def _share(parts: Array, wholes: Array) -> Array:
+    return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.evaluation.bootstrap import Units, compared, interval
-from gatehouse.evaluation.draws import PartMetrics, ShuffledMetric, measured_draws
+from gatehouse.evaluation.draws import PartMetrics, Sample, ShuffledMetric, measured_draws
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
     NOT_TRIED,
@@ -28,7 +28,6 @@ from gatehouse.evaluation.gate import (
 )
 from gatehouse.evaluation.group_measures import FAIRNESS, Fairness
 from gatehouse.evaluation.result import EvaluateResult, Importance
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.slices import Slice, measured_slices
 from gatehouse.evaluation.spec import IMPORTANCE, EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named, metrics_for

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from gatehouse.evaluation.bootstrap import LEVEL, Units
-from gatehouse.evaluation.draws import measured_draws
+from gatehouse.evaluation.draws import CALIBRATION, GroupRates, Sample, measured_draws
 from gatehouse.evaluation.gate import LEAST_UNITS
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasure, Interval, Rates, group_measures_of
-from gatehouse.evaluation.group_rates import CALIBRATION, GroupRates
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.slices import OTHER, group, named_values
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.metric import Array

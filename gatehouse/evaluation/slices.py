@@ -10,9 +10,8 @@ import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import compared, interval
-from gatehouse.evaluation.draws import PartMetrics, measured_draws
+from gatehouse.evaluation.draws import PartMetrics, Sample, measured_draws
 from gatehouse.evaluation.gate import Comparison
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of

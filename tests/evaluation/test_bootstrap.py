@@ -12,10 +12,10 @@ from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units, interval, on_draws, percentiles
 from gatehouse.evaluation.bootstrap import compared as compare
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.evaluating import uncertainty_of
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.report import estimate
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import EvaluateRequest, units_of
 from gatehouse.metrics.arithmetic import holm

@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import beta
 
 from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName, group_measures_of
 from gatehouse.evaluation.report import page
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.classification import calibration_error_debiased
 from gatehouse.metrics.judging import profile_of

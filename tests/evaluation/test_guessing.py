@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from gatehouse.evaluation.bootstrap import Units, compared, on_draws, shuffled
-from gatehouse.evaluation.draws import ShuffledMetric
+from gatehouse.evaluation.draws import Sample, ShuffledMetric
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, applied_rules, verdict_of
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metrics_for
 from gatehouse.metrics.metric import Metric, Predictions, all_on_draws

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.report import _slices
-from gatehouse.evaluation.sample import Sample
 from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
 from gatehouse.metrics.tasks import BINARY
