@@ -70,7 +70,7 @@ def _example(task: str, rows: int) -> tuple[Any, Predictions]:
 
 def _gatehouse(metric: Any, labels: Any, predictions: Predictions, rounds: int) -> float:
     units = Units("row", len(labels)) if predictions.groups is None else Units("group", *_numbered(predictions.groups))
-    draws = list(units.draws(_DRAWS, 3))
+    draws = list(units.draws(range(_DRAWS), 3))
     seconds = -time.process_time()
     measured = metric.on_draws(labels, predictions)
     for number in range(rounds):

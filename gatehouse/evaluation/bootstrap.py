@@ -4,7 +4,7 @@ Efron (1979); for units of several rows it is the cluster bootstrap (Davison and
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,6 @@ LEVEL = 0.95
 SPANS = ("day", "week")
 _STEPS = 16
 _SEED = 7
-_FEWEST, _MOST, _ROWS = 5, 50, 2_000_000
 
 
 @dataclass(frozen=True)
@@ -94,11 +93,13 @@ class Units:
         """Number of units that rows, given by their numbers, shape (some,), belong to."""
         return len(rows) if self.of_row is None else len(np.unique(self.of_row[rows]))
 
-    def draws(self, samples: int, seed: int) -> Iterator[Array]:
-        """How often each row is drawn, float64, shape (rows,), of each draw; the same on every call."""
-        generator = np.random.default_rng(seed)
-        for _ in range(samples):
-            drawn = generator.integers(0, self.number, self.number)
+    def draws(self, numbers: Iterable[int], seed: int) -> Iterator[Array]:
+        """How often each row is drawn, float64, shape (rows,), of the draws of these numbers; the same on every call.
+
+        Each draw has its own generator, so it does not depend on the draws before it.
+        """
+        for number in numbers:
+            drawn = np.random.default_rng([seed, number]).integers(0, self.number, self.number)
             times = np.bincount(drawn, minlength=self.number).astype(np.float64)
             yield times if self.of_row is None else times[self.of_row]
 
@@ -109,28 +110,14 @@ def _numbered(values: pa.ChunkedArray) -> Array:
     return np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
 
 
-@dataclass(frozen=True)
-class DrawnMetrics:
-    """Numbers measured on every draw, from the rows `start` to `stop` in the order given to `on_draws`."""
-
-    on_draw: Callable[[Array], float | Sequence[float]]
-    start: int = 0
-    stop: int | None = None
-
-
 def on_draws(
-    measured: Sequence[DrawnMetrics], units: Units, samples: int, seed: int, order: Array | None = None
+    measure: Callable[[Array], Sequence[float] | Array], units: Units, numbers: Iterable[int], seed: int
 ) -> Array:
-    """The numbers of each draw, shape (samples, numbers); only one draw is in memory at a time.
+    """What a function measures on the draws of these numbers, shape (draws, measured).
 
-    Calls with the same seed use the same draws. `order` has row numbers in the order in which `measured` counts them,
-    shape (rows,); None for ascending.
+    Calls with the same seed use the same draws; only one draw is in memory at a time.
     """
-    values = []
-    for times in units.draws(samples, seed):
-        ordered = times if order is None else times[order]
-        values.append(np.hstack([part.on_draw(ordered[part.start : part.stop]) for part in measured]))
-    return np.array(values)
+    return np.array([measure(times) for times in units.draws(numbers, seed)])
 
 
 def percentiles(drawn: Array, outside: float, units: int | None = None) -> tuple[float, float]:
@@ -243,28 +230,11 @@ def compared(
     )
 
 
-def on_shuffled(
-    metric: Metric, labels: Array, predictions: Predictions, units: Units, samples: int, seed: int
-) -> tuple[float, Array]:
-    """A metric of the predictions dealt to other rows at random, in a ranking to other rows of the group.
-
-    Returns:
-        Its mean over 50 shuffles, or fewer (at least 5) if these have more than two million rows; and its value on
-        each draw, shape (samples,), each of one of the shuffles.
-    """
-    number = min(_MOST, max(_FEWEST, _ROWS // max(len(labels), 1)))
-    measured = [metric.on_draws(labels, shuffled) for shuffled in shuffles(predictions, len(labels), number, seed)]
-    all_rows = np.ones(len(labels))
-    drawn = [measured[index % number](times) for index, times in enumerate(units.draws(samples, seed))]
-    return float(np.mean([on_draw(all_rows) for on_draw in measured])), np.array(drawn)
-
-
-def shuffles(predictions: Predictions, rows: int, number: int, seed: int) -> Iterator[Predictions]:
-    """The predictions dealt to other rows, in a ranking to other rows of their group, `number` times."""
+def shuffled(predictions: Predictions, rows: int, seed: int, number: int) -> Predictions:
+    """The predictions dealt to other rows, in a ranking to other rows of their group; each number is another deal."""
     groups = np.zeros(rows, np.int64) if predictions.groups is None else predictions.groups
-    places = np.argsort(groups, kind="stable")
-    generator = np.random.default_rng([seed, number])  # Independent of the draws.
-    for _ in range(number):
-        taken = np.empty(rows, np.int64)
-        taken[places] = np.lexsort((generator.random(rows), groups))
-        yield replace(predictions.take(taken), groups=predictions.groups)
+    # A third word that is not 0 makes it independent of all draws, which have two.
+    generator = np.random.default_rng([seed, number, 1])
+    taken = np.empty(rows, np.int64)
+    taken[np.argsort(groups, kind="stable")] = np.lexsort((generator.random(rows), groups))
+    return replace(predictions.take(taken), groups=predictions.groups)

@@ -1,13 +1,14 @@
 """Measures models side by side on the test rows, judges the candidate by the policy, and publishes the evaluation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws, on_shuffled
+from gatehouse.evaluation.bootstrap import Units, compared, interval
+from gatehouse.evaluation.draws import PartMetrics, Sample, ShuffledMetric, measured_draws
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import (
     NOT_TRIED,
@@ -32,7 +33,7 @@ from gatehouse.evaluation.spec import IMPORTANCE, EvaluationSpec, GatePolicy
 from gatehouse.metrics.catalogue import metric_named, metrics_for
 from gatehouse.metrics.curves import calibration, confusion, histogram, positions, precision_recall, residuals, roc
 from gatehouse.metrics.judging import TaskProfile
-from gatehouse.metrics.metric import Array, Metric, Predictions, all_on_draws, by_metric
+from gatehouse.metrics.metric import Array, Metric, Predictions, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.canonical import canonical_json
 from gatehouse.store.identity import identity_of
@@ -128,7 +129,7 @@ class Evaluation:
     details: Mapping[str, Any] = field(default_factory=dict)
     importance: Sequence[Importance] = ()
 
-    def measured(self) -> Measured:
+    def measured(self, store: ArtifactStore) -> Measured:
         """Measure the predictions of each role, and apply the rules of the policy to the candidate."""
         task, spec, predictions, units = self.task, self.spec, self.predictions, self.units
         labels, policy = self.part.labels, self.policy.resolved(self.profile)
@@ -139,7 +140,8 @@ class Evaluation:
             role: {name: metric.measure(labels, read) for name, metric in measures.items()}
             for role, read in predictions.items()
         }
-        uncertainty, drawn = uncertainty_of(measures, labels, predictions, units, spec)
+        sample = Sample(labels, predictions, units)
+        uncertainty, drawn = uncertainty_of(measures, sample, spec, store)
 
         def with_other(role: str, name: str) -> Comparison:
             draws = (drawn[CANDIDATE][name], drawn[role][name])
@@ -150,20 +152,20 @@ class Evaluation:
         guessing = None
         if policy.better_than_guessing is not None:
             # The candidate against its own predictions of other rows, in the metric that models are compared in.
-            metric, samples = metric_named(by), spec.bootstrap_samples
-            guessed, shuffled = on_shuffled(metric, labels, predictions[CANDIDATE], units, samples, spec.seed)
-            draws = drawn[CANDIDATE][by], shuffled
-            own = metrics[CANDIDATE][by]
-            guessing = compared(metric, own, guessed, draws, policy.better_than_guessing, units.number)
-        shown = {role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
+            measured = ShuffledMetric(role=CANDIDATE, metric=by, samples=spec.bootstrap_samples)
+            (guessed,) = measured_draws(sample, [measured], spec.bootstrap_samples, spec.seed, store)
+            values = metrics[CANDIDATE][by], float(guessed[:, 1].mean())
+            draws = drawn[CANDIDATE][by], guessed[:, 0]
+            guessing = compared(metric_named(by), *values, draws, policy.better_than_guessing, units.number)
+        shown = replace(
+            sample, predictions={role: read for role, read in predictions.items() if role in (CANDIDATE, CHAMPION)}
+        )
         limits = tuple(sorted(policy.slices or ()))
         # A column is read when it is asked for; only an expression may ask for all of them.
         rows = self.part.table if isinstance(spec.slices, dict) else self.part.columns
-        slices = measured_slices(
-            *(rows, labels, shown, spec, task, limits, (by, confidence), units, self.profile.objective)
-        )
+        slices = measured_slices(*(rows, shown, spec, task, limits, (by, confidence), self.profile.objective, store))
         judged_slices = [entry for entry in slices if entry.judged]
-        fairness = tuple(fairness_of(self.part.columns, labels, shown, spec, task, units))
+        fairness = tuple(fairness_of(self.part.columns, shown, spec, task, store))
         if self.part.groups is not None:
             counted = RowCounts(len(np.unique(self.part.groups)), groups=True)
         else:
@@ -206,7 +208,7 @@ class Evaluation:
 
     def published(self, store: ArtifactStore) -> EvaluateResult:
         """Publish what was measured, with the verdict."""
-        measured = self.measured()
+        measured = self.measured(store)
         resolved, evidence, bins = self.policy.resolved(self.profile), measured.evidence, self.spec.calibration_bins
         shown = {role: read for role, read in self.predictions.items() if role not in (CONSTANT, FLOOR)}
         unchecked = [f"{check.name}: {text}" for check in self.facts.checks for text in check.warnings]
@@ -273,25 +275,22 @@ class Evaluation:
 
 
 def uncertainty_of(
-    metrics: Mapping[str, Metric],
-    labels: Array,
-    predictions: Mapping[str, Predictions],
-    units: Units,
-    spec: EvaluationSpec,
+    metrics: Mapping[str, Metric], sample: Sample, spec: EvaluationSpec, store: ArtifactStore | None = None
 ) -> tuple[Uncertainty, dict[str, dict[str, Array]]]:
     """The intervals of metrics, and the values on each draw, by role and metric; the candidate is first.
 
-    Roles are measured one after another on the same draws, so only one is prepared at a time.
+    Roles are measured on the same draws; many rows in pieces, except without a store.
     """
     drawn: dict[str, dict[str, Array]] = {}
-    intervals = {}
-    for role, read in predictions.items():
-        measured = DrawnMetrics(all_on_draws([*metrics.values()], labels, read))
-        columns = by_metric([*metrics.values()], on_draws([measured], units, spec.bootstrap_samples, spec.seed))
+    intervals, units = {}, sample.units
+    measured = [PartMetrics(role=role, metrics=(tuple(metrics),)) for role in sample.predictions]
+    numbers_of = measured_draws(sample, measured, spec.bootstrap_samples, spec.seed, store)
+    for (role, read), numbers in zip(sample.predictions.items(), numbers_of, strict=True):
+        columns = by_metric([*metrics.values()], numbers)
         by_name = dict(zip(metrics, columns, strict=True))
         drawn[role] = {name: values[:, 0] for name, values in by_name.items()}
         intervals[role] = {
-            name: interval(metrics[name], values, units.number, labels, read) for name, values in by_name.items()
+            name: interval(metrics[name], values, units.number, sample.labels, read) for name, values in by_name.items()
         }
     return Uncertainty(units.name, units.number, spec.bootstrap_samples, intervals), drawn
 

@@ -1,40 +1,33 @@
 """Measures fairness: the rates of each group of a protected column, and how far apart they are, with intervals."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from gatehouse.evaluation.bootstrap import LEVEL, Units
+from gatehouse.evaluation.draws import CALIBRATION, GroupRates, Sample, measured_draws
 from gatehouse.evaluation.gate import LEAST_UNITS
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasure, Interval, Rates, group_measures_of
 from gatehouse.evaluation.slices import OTHER, group, named_values
 from gatehouse.evaluation.spec import EvaluationSpec
-from gatehouse.metrics.classification import calibration_error_debiased
-from gatehouse.metrics.metric import Array, Predictions
+from gatehouse.metrics.metric import Array
 from gatehouse.metrics.tasks import Task
+from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation import Columns
-
-_CALIBRATION = "calibration_error"
-RatesOfDraw = Callable[[Array], dict[str, Array]]
-"""From how often each row was drawn to rates by name, shape (groups, classes); NaN for a rate of no rows."""
 
 
 def fairness_of(
-    table: Columns,
-    labels: Array,
-    predictions: Mapping[str, Predictions],
-    spec: EvaluationSpec,
-    task: Task,
-    units: Units,
+    table: Columns, sample: Sample, spec: EvaluationSpec, task: Task, store: ArtifactStore | None = None
 ) -> list[Fairness]:
     """The fairness by each protected column, measured on the draws of all other numbers.
 
     A group with fewer than `min_slice_rows` rows, fewer than 20 units of the bootstrap, or equal labels cannot be
     judged: measures are those of the other groups. A rate whose denominator has fewer than 20 units is unknown. Raises
-    ConfigurationError if there is no such column.
+    ConfigurationError if there is no such column. Many rows are measured in pieces, except without a store.
     """
-    result = []
+    result, labels, units, predictions = [], sample.labels, sample.units, sample.predictions
     for column, values in named_values(table, spec.protected, "protected").items():
         if not group_measures_of(task.name):
             result.append(Fairness(column, (), {}))
@@ -61,20 +54,21 @@ def fairness_of(
         unknown = [_unknown(denominators, number, units.name) if judged[number] else {} for number in range(len(rows))]
         rates: dict[str, list[dict[str, Interval]]] = {}
         measures = {}
-        for role, read in predictions.items():
-            rates_of = _rates(task, labels, read, members, rows, classes)
-            once = rates_of(np.ones(len(labels)))
-            drawn = {name: np.empty((spec.bootstrap_samples, *values.shape)) for name, values in once.items()}
-            for number, times in enumerate(units.draws(spec.bootstrap_samples, spec.seed)):
-                for name, values in rates_of(times).items():
-                    drawn[name][number] = values
+        divided = replace(sample, divisions=(members,))
+        measured = [GroupRates(role=role, task=task.name, classes=classes) for role in predictions]
+        numbers_of = measured_draws(divided, measured, spec.bootstrap_samples, spec.seed, store)
+        for role, rates_of, drawn_numbers in zip(predictions, measured, numbers_of, strict=True):
+            once = rates_of.of_draw(divided)(np.ones(len(labels)))
+            shape = (spec.bootstrap_samples, *next(iter(once.values())).shape)
+            by_name = np.split(drawn_numbers, len(once), axis=1)
+            drawn = {name: values.reshape(shape) for name, values in zip(once, by_name, strict=True)}
             _mend(once, drawn, denominators, spec.seed)
             rates[role] = [{} for _ in names]
             for name, values in once.items() if task.output != "probabilities" else ():
                 for number, value in enumerate(values[:, 0].tolist()):
                     if not math.isnan(value):
                         draws = drawn[name][:, number, 0]
-                        low, high = _ends(draws) if name != _CALIBRATION else _reversed_ends(value, draws)
+                        low, high = _ends(draws) if name != CALIBRATION else _reversed_ends(value, draws)
                         rates[role][number][name] = (value, min(low, value), max(high, value))
             intervals = {
                 name: _interval(measure, once, drawn, judged)
@@ -141,67 +135,6 @@ def _mend(once: Rates, drawn: Rates, denominators: Mapping[str, Array], seed: in
         for row, place in np.argwhere((values == 0) | (values == 1)):
             away = generator.beta(0.5, counts[row, place] + 0.5, len(draws))
             draws[:, row, place] = np.abs(values[row, place] - away)
-
-
-def _rates(
-    task: Task, labels: Array, read: Predictions, members: Array, rows: list[Array], classes: int
-) -> RatesOfDraw:
-    if not task.has_classes:
-        columns = {"mean_prediction": read.scores, "mean_error": read.scores - labels}
-
-        def means(times: Array) -> dict[str, Array]:
-            counts = np.bincount(members, weights=times, minlength=len(rows))
-            sums = {
-                name: np.bincount(members, weights=times * values, minlength=len(rows))
-                for name, values in columns.items()
-            }
-            return {name: _share(total, counts)[:, None] for name, total in sums.items()}
-
-        return means
-    rates = _class_rates(labels, read.form("classes"), members, len(rows), classes)
-    if task.output == "probabilities":
-        return rates
-    errors = [calibration_error_debiased.on_draws(labels[numbers], read.take(numbers)) for numbers in rows]
-
-    def binary_rates(times: Array) -> dict[str, Array]:
-        positive = {name: values[:, 1:] for name, values in rates(times).items()}
-        calibration = [[error(times[numbers])] for error, numbers in zip(errors, rows, strict=True)]
-        return positive | {_CALIBRATION: np.array(calibration)}
-
-    return binary_rates
-
-
-def _class_rates(labels: Array, classes: Array, members: Array, groups: int, number: int) -> RatesOfDraw:
-    """Rates of each class against the rest; it counts only the pairs of label and prediction that occur."""
-    label, prediction = labels.astype(np.int64), np.asarray(classes).astype(np.int64)
-    cells, cell = np.unique((members * number + label) * number + prediction, return_inverse=True)
-    rest, predicted_as = np.divmod(cells, number)
-    of_group, labelled_as = np.divmod(rest, number)
-
-    def count(times: Array) -> dict[str, Array]:
-        rows = np.bincount(cell, weights=times, minlength=len(cells))
-        right, positive, selected = (
-            np.bincount(of_group * number + of_class, weights=weights, minlength=groups * number).reshape(
-                groups, number
-            )
-            for of_class, weights in (
-                (labelled_as, rows * (labelled_as == predicted_as)),
-                (labelled_as, rows),
-                (predicted_as, rows),
-            )
-        )
-        total = positive.sum(axis=1, keepdims=True)
-        return {
-            "selection_rate": _share(selected, np.broadcast_to(total, selected.shape)),
-            "true_positive_rate": _share(right, positive),
-            "false_positive_rate": _share(selected - right, total - positive),
-        }
-
-    return count
-
-
-def _share(parts: Array, wholes: Array) -> Array:
-    return np.asarray(np.divide(parts, wholes, out=np.full(parts.shape, np.nan), where=wholes > 0))
 
 
 @np.errstate(divide="ignore", invalid="ignore")  # Logarithms of 0, and their differences.

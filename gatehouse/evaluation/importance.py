@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from gatehouse.data.splitting.parts import Part
-from gatehouse.evaluation.bootstrap import LEVEL, DrawnMetrics, Units, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import LEVEL, Units, on_draws, percentiles
 from gatehouse.evaluation.result import Importance
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
@@ -46,9 +46,9 @@ def permuted_importance(
         losses = [metric.worse_by(metric.measure(part.labels, other), value) for other in shuffled]
         interval = None
         if units:
-            measured = [DrawnMetrics(all_on_draws([metric], part.labels, other)) for other in (read, *shuffled)]
-            drawn = on_draws(measured, units, _DRAWS, _SEED)
-            low, high = percentiles(sign * (drawn[:, 1:].mean(axis=1) - drawn[:, 0]), (1 - LEVEL) / 2, units.number)
+            measured = [all_on_draws([metric], part.labels, other) for other in (read, *shuffled)]
+            whole, *dealt = (on_draws(measure, units, range(_DRAWS), _SEED)[:, 0] for measure in measured)
+            low, high = percentiles(sign * (np.mean(dealt, axis=0) - whole), (1 - LEVEL) / 2, units.number)
             interval = (round(low, _DIGITS), round(high, _DIGITS)) if np.isfinite([low, high]).all() else None
         importances.append(Importance(name, round(float(np.mean(losses)), _DIGITS), interval))
     return importances

@@ -1,7 +1,7 @@
 """Metrics of slices of the test rows, where a good average hides a bad corner."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,16 +9,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, interval, on_draws
+from gatehouse.evaluation.bootstrap import compared, interval
+from gatehouse.evaluation.draws import PartMetrics, Sample, measured_draws
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.judging import profile_of
-from gatehouse.metrics.metric import Array, Predictions, all_on_draws, by_metric
+from gatehouse.metrics.metric import Array, by_metric
 from gatehouse.metrics.tasks import Task
 from gatehouse.store.database import connect
 from gatehouse.store.hidden_values import error_words
 from gatehouse.store.repeatable_sql import repeatable
+from gatehouse.store.store import ArtifactStore
 from gatehouse.training.transformation import Columns
 
 MOST_VALUES = 40
@@ -49,14 +51,13 @@ class Slice:
 
 def measured_slices(
     table: Columns,
-    labels: Array,
-    predictions: Mapping[str, Predictions],
+    sample: Sample,
     spec: EvaluationSpec,
     task: Task,
     limits: tuple[str, ...],
     judged_by: tuple[str, float],
-    units: Units,
     objective: str = "",
+    store: ArtifactStore | None = None,
 ) -> list[Slice]:
     """One slice per value of each column, expression and cross that the project names, the largest first within one.
 
@@ -66,13 +67,16 @@ def measured_slices(
         task: Decides when labels differ enough.
         judged_by: The metric in which candidate and champion are compared, and the confidence of its bounds.
         objective: The metric that is measured in every slice; empty for the task's own.
+        store: Where pieces find many rows; None to measure all in this process.
 
     Raises ConfigurationError if there is no such column, or if one splits the groups of a ranking.
     """
+    labels, predictions = sample.labels, sample.predictions
     groups, objective = predictions["candidate"].groups, objective or profile_of(task).objective
     compared_in, confidence = judged_by
     names: list[str] = []
     members: list[Array] = []
+    divisions: list[Array] = []
     for column, labelled in slice_columns(table, spec).items():
         titles, numbers = group(labelled)
         if groups is not None:
@@ -81,32 +85,30 @@ def measured_slices(
                 raise ConfigurationError(
                     f"evaluation.slices: {column}: expected one value in each group, found several in {split:,} groups."
                 )
-        parts = [(f"{column}={OTHER}" if title == OTHER else title, np.flatnonzero(numbers == number))
-                 for number, title in enumerate(titles)]  # fmt: skip
-        for title, rows in sorted(parts, key=lambda part: (-len(part[1]), part[0])):
-            names.append(title)
-            members.append(rows)
+        titles = [f"{column}={OTHER}" if title == OTHER else title for title in titles]
+        sizes = np.bincount(numbers)
+        order = sorted(range(len(titles)), key=lambda number: (-sizes[number], titles[number]))
+        names += [titles[number] for number in order]
+        members += [np.flatnonzero(numbers == number) for number in order]
+        divisions.append(np.argsort(order)[numbers])
     if not names:
         return []
 
-    # All slices are measured on the same draws of all rows, one after another in one order of the rows.
-    measured, metrics_of, start = [], [], 0
+    needed = list[tuple[str, ...]]()
     for rows in members:
         enough = not task.lacks(labels[rows])
-        needed = dict.fromkeys([objective, *((*limits, compared_in) if enough else ())])
-        metrics = [metric_named(name) for name in needed]
-        metrics_of.append(metrics)
-        for read in predictions.values():
-            measured.append(
-                DrawnMetrics(all_on_draws(metrics, labels[rows], read.take(rows)), start, start + len(rows))
-            )
-        start += len(rows)
-    drawn = on_draws(measured, units, spec.bootstrap_samples, spec.seed, np.concatenate(members))
-    columns = iter(by_metric([metric for metrics in metrics_of for _ in predictions for metric in metrics], drawn))
+        needed.append(tuple(dict.fromkeys([objective, *((*limits, compared_in) if enough else ())])))
+    metrics_of = [[metric_named(metric) for metric in of_slice] for of_slice in needed]
+    # All slices are measured on the same draws of all rows.
+    measured = [PartMetrics(role=role, metrics=tuple(needed)) for role in predictions]
+    divided = replace(sample, divisions=divisions)
+    numbers_of = measured_draws(divided, measured, spec.bootstrap_samples, spec.seed, store)
+    flat = [metric for metrics in metrics_of for metric in metrics]
+    columns = {role: iter(by_metric(flat, drawn)) for role, drawn in zip(predictions, numbers_of, strict=True)}
 
     slices = []
     for name, rows, metrics in zip(names, members, metrics_of, strict=True):
-        own, drawn_units = labels[rows], units.among(rows)
+        own, drawn_units = labels[rows], sample.units.among(rows)
         values: dict[str, dict[str, float]] = {}
         intervals: dict[str, dict[str, tuple[float, float]]] = {}
         draws: dict[tuple[str, str], Array] = {}
@@ -114,7 +116,7 @@ def measured_slices(
             read = predicted.take(rows)
             values[role] = {metric.name: metric.measure(own, read) for metric in metrics}
             for metric in metrics:
-                draw = draws[role, metric.name] = next(columns)
+                draw = draws[role, metric.name] = next(columns[role])
                 if not np.isnan(draw).all():
                     intervals.setdefault(role, {})[metric.name] = interval(metric, draw, drawn_units, own, read)
         pair = [draws.get((role, compared_in)) for role in ("candidate", "champion")]

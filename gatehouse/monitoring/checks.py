@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from scipy.special import stdtrit
 
 from gatehouse.data.splitting.parts import Part, divided_set, group_numbers, read_part
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws
+from gatehouse.evaluation.bootstrap import Units, interval, on_draws
 from gatehouse.evaluation.importance import permuted_importance, sampled
 from gatehouse.metrics.arithmetic import NORMAL
 from gatehouse.metrics.catalogue import metric_named
@@ -362,8 +362,8 @@ def measured(metric: Metric, part: Part, predictions: Predictions, spec: Perform
 
     The bootstrap variance of n units is (n - 1) / n of the sampling variance; the standard error is corrected for this.
     """
-    rows, draws = Units.of(part, "", TIME), [DrawnMetrics(all_on_draws([metric], part.labels, predictions))]
-    by_units, by_rows = (on_draws(draws, sampled, spec.samples, _SEED) for sampled in (units, rows))
+    rows, on_draw = Units.of(part, "", TIME), all_on_draws([metric], part.labels, predictions)
+    by_units, by_rows = (on_draws(on_draw, sampled, range(spec.samples), _SEED) for sampled in (units, rows))
     low, high = interval(metric, by_units, units.number, part.labels, predictions)
     error, row_error = (
         float(np.nanstd(drawn[:, 0])) * math.sqrt(sampled.number / max(sampled.number - 1, 1))

@@ -10,8 +10,9 @@ from scipy import stats
 
 from gatehouse.data.splitting.parts import Part
 from gatehouse.errors import ConfigurationError
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, interval, on_draws, percentiles
+from gatehouse.evaluation.bootstrap import Units, interval, on_draws, percentiles
 from gatehouse.evaluation.bootstrap import compared as compare
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.evaluating import uncertainty_of
 from gatehouse.evaluation.gate import Comparison
 from gatehouse.evaluation.report import estimate
@@ -67,18 +68,12 @@ def test_rankings_are_drawn_by_group_and_no_unit_cuts_one() -> None:
 
 def test_rows_of_a_unit_are_drawn_together_and_the_seed_decides() -> None:
     units = Units.of(part(), "plane", "")
-    draws = np.array(list(units.draws(200, 3)))
+    draws = np.array(list(units.draws(range(200), 3)))
     assert (draws[:, 0] == draws[:, 2]).all() and (draws[:, 1] == draws[:, 4]).all()
     assert (draws[:, [0, 1, 3]].sum(axis=1) == 3).all()
-    assert (draws == np.array(list(units.draws(200, 3)))).all()
-    assert (draws != np.array(list(units.draws(200, 4)))).any()
-
-
-def test_what_is_measured_of_some_rows_sees_the_draw_of_all() -> None:
-    units, order = Units("row", 6), np.array([5, 4, 3, 2, 1, 0])
-    whole, last = on_draws([DrawnMetrics(np.sum), DrawnMetrics(lambda times: times[0], 1, 3)], units, 50, 7, order).T
-    assert (whole == 6).all()
-    assert last.tolist() == [times[4] for times in units.draws(50, 7)]
+    assert (draws[50:] == np.array(list(units.draws(range(50, 200), 3)))).all()
+    assert (draws != np.array(list(units.draws(range(200), 4)))).any()
+    assert len(np.unique(draws, axis=0)) == 10, "all ways to draw three of three"
 
 
 def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
@@ -88,9 +83,9 @@ def test_rows_of_one_unit_that_are_alike_tell_less() -> None:
     units = Units("plane", 60, np.repeat(np.arange(60), 10))
     models = {"candidate": BINARY.read(probabilities, None)}
     spec = EvaluationSpec(bootstrap_samples=200)
-    result, _ = uncertainty_of(metrics_for("binary"), labels, models, units, spec)
+    result, _ = uncertainty_of(metrics_for("binary"), Sample(labels, models, units), spec)
     assert (result.unit, result.units, result.samples) == ("plane", 60, 200)
-    alone, _ = uncertainty_of(metrics_for("binary"), labels, models, Units("row", 600), spec)
+    alone, _ = uncertainty_of(metrics_for("binary"), Sample(labels, models, Units("row", 600)), spec)
     wide, narrow = (entry.intervals["candidate"]["log_loss"] for entry in (result, alone))
     assert wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
 
@@ -112,9 +107,9 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(grouped: bool) -> N
         unit = np.arange(400) // 4
         shared = draw.normal(size=100)[unit] if grouped else 0.0
         losses = draw.normal(size=400) + shared
-        mean = DrawnMetrics(lambda times, losses=losses: float(times @ losses / times.sum()))
         units = Units("unit", 100, unit) if grouped else Units("row", 400)
-        low, high = percentiles(on_draws([mean], units, 60, 7)[:, 0], 0.025, units.number)
+        means = np.array([times @ losses / times.sum() for times in units.draws(range(60), 7)])
+        low, high = percentiles(means, 0.025, units.number)
         kept.append(low <= 0 <= high)
     assert 0.86 <= np.mean(kept) <= 0.99
 
@@ -170,7 +165,7 @@ def test_intervals_hold_the_truth_where_percentiles_hold_none(metric: Any, off: 
     kept = percentiles = 0
     for seed in range(40):
         labels, predictions = rows(seed, off)
-        drawn = on_draws([DrawnMetrics(all_on_draws([metric], labels, predictions))], Units("row", 400), 60, 7)
+        drawn = on_draws(all_on_draws([metric], labels, predictions), Units("row", 400), range(60), 7)
         low, high = interval(metric, drawn, 400, labels, predictions)
         assert 0 <= low <= high <= 1
         kept += low <= off + 1e-9 and off <= high
@@ -183,9 +178,7 @@ def test_the_interval_of_the_debiased_error_holds_it_and_that_of_the_plain_one_i
     out = 0
     for seed in range(20):
         labels, predictions = rows(seed, 0.0)
-        drawn = on_draws(
-            [DrawnMetrics(all_on_draws([calibration_error], labels, predictions))], Units("row", 400), 60, 7
-        )
+        drawn = on_draws(all_on_draws([calibration_error], labels, predictions), Units("row", 400), range(60), 7)
         test = interval(calibration_error, drawn, 400, labels, predictions)
         low, high = interval(calibration_error_debiased, drawn, 400, labels, predictions)
         value = calibration_error_debiased.measure(labels, predictions)
@@ -224,7 +217,8 @@ def resampled(
     metric: Metric, labels: Any, models: Any, units: Units, confidence: float = 0.95, samples: int = 50, seed: int = 7
 ) -> Comparison:
     """The comparison of two models' predictions on draws of units."""
-    drawn = on_draws([DrawnMetrics(metric.on_draws(labels, model)) for model in models], units, samples, seed).T
+    measured = [all_on_draws([metric], labels, model) for model in models]
+    drawn = [on_draws(measure, units, range(samples), seed)[:, 0] for measure in measured]
     values = [metric.measure(labels, model) for model in models]
     return compare(metric, values[0], values[1], (drawn[0], drawn[1]), confidence)
 
@@ -239,6 +233,16 @@ def test_worse_is_positive_in_every_metric(metric: str) -> None:
     assert worse.worse_by == -better.worse_by == metric_named(metric).worse_by(worse.candidate, worse.champion)
 
 
+class EachDraw(np.random.Generator):
+    """Gives each draw a generator of its own, as `Units.draws` does."""
+
+    number = 0
+
+    def integers(self, *arguments: Any, **more: Any) -> Any:
+        self.number += 1
+        return np.random.default_rng([7, self.number - 1]).integers(*arguments, **more)
+
+
 @pytest.mark.parametrize("metric", ["log_loss", "roc_auc"])
 def test_the_draws_are_those_of_scipy(metric: str) -> None:
     labels, good = scores(0.1)
@@ -249,7 +253,7 @@ def test_the_draws_are_those_of_scipy(metric: str) -> None:
         return measured.worse_by(measured(labels, candidate), measured(labels, champion))
 
     how = {"paired": True, "vectorized": False, "n_resamples": 50, "method": "percentile", "batch": 1}
-    drawn = stats.bootstrap((labels, good, bad), worse_by, confidence_level=0.9, rng=np.random.default_rng(7), **how)
+    drawn = stats.bootstrap((labels, good, bad), worse_by, confidence_level=0.9, rng=EachDraw(np.random.PCG64()), **how)
     result = compared(labels, good, bad, metric)
     assert (result.best_bound, result.worst_bound) == pytest.approx(
         percentiles(drawn.bootstrap_distribution, 0.05), rel=1e-9

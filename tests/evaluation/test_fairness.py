@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import beta
 
 from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.fairness import fairness_of
 from gatehouse.evaluation.gate import Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.group_measures import Fairness, Group, GroupMeasureName, group_measures_of
@@ -43,8 +44,8 @@ def _measured(
     labels: np.ndarray, read: Predictions, groups: Any, task: str, spec: EvaluationSpec = FAIR, units: Any = None
 ) -> Fairness:
     table = pa.table({"carrier": pa.array(groups)})
-    drawn = units or Units("row", len(labels))
-    return fairness_of(table, labels, {"candidate": read}, spec, TASKS[task], drawn)[0]
+    sample = Sample(labels, {"candidate": read}, units or Units("row", len(labels)))
+    return fairness_of(table, sample, spec, TASKS[task])[0]
 
 
 def _values(fairness: Fairness) -> dict[str, float]:

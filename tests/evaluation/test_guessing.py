@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gatehouse.evaluation.bootstrap import DrawnMetrics, Units, compared, on_draws, on_shuffled, shuffles
+from gatehouse.evaluation.bootstrap import Units, compared, on_draws, shuffled
+from gatehouse.evaluation.draws import Sample, ShuffledMetric
 from gatehouse.evaluation.gate import Comparison, Evidence, Rule, applied_rules, verdict_of
 from gatehouse.evaluation.spec import GatePolicy
 from gatehouse.metrics.catalogue import metrics_for
@@ -72,9 +73,11 @@ def _predictions(task: str, signal: Any, draw: np.random.Generator) -> Predictio
 
 def _shown(task: str, metric: Metric, labels: Any, predictions: Predictions) -> str:
     units = Units.single(ROWS, predictions.groups)
-    guessed, shuffled = on_shuffled(metric, labels, predictions, units, 100, 7)
-    drawn = on_draws([DrawnMetrics(all_on_draws([metric], labels, predictions))], units, 100, 7)[:, 0]
-    result = compared(metric, metric.measure(labels, predictions), guessed, (drawn, shuffled), 0.95, units.number)
+    measure = ShuffledMetric(role="candidate", metric=metric.name, samples=100)
+    guessed = measure.on_draws(Sample(labels, {"candidate": predictions}, units), range(100), 7)
+    drawn = on_draws(all_on_draws([metric], labels, predictions), units, range(100), 7)[:, 0]
+    values = metric.measure(labels, predictions), float(guessed[:, 1].mean())
+    result = compared(metric, *values, (drawn, guessed[:, 0]), 0.95, units.number)
     return verdict_of(tuple(_guessed(result)))
 
 
@@ -101,7 +104,7 @@ def test_who_knows_the_rows_is_shown_to_be_better_though_its_level_is_wrong(task
 def test_predictions_of_a_ranking_stay_in_their_group() -> None:
     groups = np.random.default_rng(4).permutation(GROUPS)
     scores = groups + np.random.default_rng(5).random(ROWS)
-    made = list(shuffles(TASKS["ranking"].read(scores, groups), ROWS, 3, 7))
+    made = [shuffled(TASKS["ranking"].read(scores, groups), ROWS, 7, number) for number in range(3)]
     assert all(
         (np.floor(entry.scores) == groups).all() and (np.sort(entry.scores) == np.sort(scores)).all() for entry in made
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gatehouse.errors import ConfigurationError
 from gatehouse.evaluation.bootstrap import Units
+from gatehouse.evaluation.draws import Sample
 from gatehouse.evaluation.report import _slices
 from gatehouse.evaluation.slices import MOST_VALUES, Slice, group, measured_slices, slice_columns
 from gatehouse.evaluation.spec import EvaluationSpec, GatePolicy
@@ -26,8 +27,8 @@ SPEC = EvaluationSpec(slices=("carrier",), min_slice_rows=2)
 def sliced(spec: EvaluationSpec = SPEC, **models: Any) -> dict[str, Slice]:
     """Slices of the rows above by name; more models than the candidate are given by role."""
     predictions = {role: BINARY.read(scores, None) for role, scores in ({"candidate": SCORES} | models).items()}
-    judged_by, units = ("log_loss", 0.95), Units("row", 6)
-    slices = measured_slices(TABLE, LABELS, predictions, spec, BINARY, ("roc_auc",), judged_by, units)
+    sample = Sample(LABELS, predictions, Units("row", 6))
+    slices = measured_slices(TABLE, sample, spec, BINARY, ("roc_auc",), ("log_loss", 0.95))
     return {entry.name: entry for entry in slices}
 
 

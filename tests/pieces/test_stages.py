@@ -20,7 +20,7 @@ from gatehouse.data.statistics import partial_pieces
 from gatehouse.data.validation import rule_pieces
 from gatehouse.data.validation.contract import CONTRACT_FILE
 from gatehouse.data.validation.stage import ValidateRequest, validate
-from gatehouse.evaluation import part_scores
+from gatehouse.evaluation import draws, part_scores
 from gatehouse.evaluation.result import ScoringError
 from gatehouse.evaluation.spec import EvaluationSpec
 from gatehouse.evaluation.stage import EvaluateRequest, evaluate
@@ -112,7 +112,7 @@ class Stages:
         return score.function(ScoreRequest(model=self.model, rows=self.rows, version=3), self.store).predictions
 
     def evaluated(self, model: str = "", champion: str = "") -> str:
-        spec = EvaluationSpec(slices=("carrier",), bootstrap_samples=20)
+        spec = EvaluationSpec(slices=("carrier",), protected=("carrier",), bootstrap_samples=20)
         models = {"model": model or self.model, "champion": champion or self.champion}
         request = EvaluateRequest(**models, split=self.split, spec=spec, policy=LENIENT)
         return evaluate.function(request, self.store).evaluation
@@ -180,6 +180,7 @@ def test_workers_are_killed_and_the_result_stays(
 ) -> None:
     monkeypatch.setenv(ENGINE, '{"workers": 2}')
     monkeypatch.setattr(part_scores, "ROWS", 100)
+    monkeypatch.setattr(draws, "ROWS_DRAWN", 1_000)
     for module in (partial_pieces, rule_pieces):
         monkeypatch.setattr(module, "ROWS", 66_000)
     stages.forget()
@@ -249,7 +250,11 @@ def test_no_engine_changes_an_evaluation(
     stages: Stages, whole: tuple[str, str, str], thousands: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_scores, "ROWS", thousands)
+    monkeypatch.setattr(draws, "ROWS_DRAWN", thousands * 30)
     assert stages.evaluated() == whole[2]
+    ranges = {100: 2, 66: 4}[thousands]
+    # Metrics of four roles, guessing, and slices and fairness of two.
+    assert len(list(stages.store.objects.list("memo/measure_range"))) == ranges * 9
     scored = {100: 3, 66: 5}[thousands] * 4
     assert len(list(stages.store.objects.list("memo/score_rows"))) == scored
     stages.evaluated(stages.champion, stages.model)
