@@ -22,8 +22,8 @@ from gatehouse.store.builder_code import builder_code
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
-ROWS_DRAWN = 1 << 26
-"""About how many rows a piece draws, in all of its draws."""
+ROWS_DRAWN = 1 << 27
+"""How many rows a piece draws at most, in all of its draws."""
 _FILE = "numbers.npy"
 _MOST, _FEWEST, _ROWS = 50, 5, 2_000_000  # Of shuffles, and of their rows.
 CALIBRATION = "calibration_error"
@@ -205,7 +205,8 @@ def measured_draws(
 
     Few rows, and all without a store, are measured in this process.
     """
-    firsts = range(0, samples, max(1, ROWS_DRAWN // max(len(sample.labels), 1)))
+    pieces = max(1, -(-samples * len(sample.labels) // ROWS_DRAWN))
+    firsts = range(0, samples, max(1, -(-samples // pieces)))
     if store is None or len(firsts) <= 1:
         return [measure.on_draws(sample, range(samples), seed) for measure in measures]
     reference = sample.published(store)

@@ -1,4 +1,4 @@
-"""The scope of a driver elsewhere: a stage, whose calls it runs one after another."""
+"""The scope of a driver, here or elsewhere: a stage, whose calls it runs one after another."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ SCOPE: ContextVar[Scope | None] = ContextVar("gatehouse_driver", default=None)
 
 @contextmanager
 def driving() -> Iterator[None]:
-    """In this context, which is that of a stage, one driver elsewhere runs all calls; it ends with the context."""
+    """In this context, which is that of a stage, one driver runs all calls; it ends with the context."""
     if SCOPE.get() is not None:
         yield
         return

@@ -19,58 +19,71 @@ ATTEMPTS = 5
 KILLED = "gatehouse.errors:PieceError"
 
 
-def run_here(engine: Engine, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The number and the answer of every call, as they come."""
-    workers = min(engine.workers or max(1, limits.processors() // engine.cpus), len(lines))
-    memory = engine.memory_bytes or limits.memory() // workers
-    own, processes, closing = threading.local(), set[subprocess.Popen[str]](), threading.Event()
+class LocalWorkers:
+    """Processes that answer calls. They start as there is work for them, and stay until `close`."""
 
-    def answer_to(number: int) -> tuple[int, dict[str, Any]]:
-        """The answer of this thread's own worker, which is started again where it was killed."""
-        how = ""
-        for _ in range(ATTEMPTS):
-            if closing.is_set():
-                break
-            try:
-                process: subprocess.Popen[str] | None = getattr(own, "process", None)
-                own.process = process = process or _started(processes)
-            except OSError as error:
-                how = f"not started: {error}"
-                break
-            if closing.is_set():
-                process.kill()  # It was started while the others were killed.
-            if answer := _asked(process, f"{memory} {lines[number]}\n"):
-                return number, json.loads(answer)
-            how, own.process = f"with code {process.wait()}", None
-        return number, killed(how, memory)
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._idle, self._processes = list[subprocess.Popen[str]](), set[subprocess.Popen[str]]()
 
-    pool = ThreadPoolExecutor(workers, "pieces")
-    futures = [pool.submit(answer_to, number) for number in range(len(lines))]
-    try:
-        for future in as_completed(futures):
-            yield future.result()
-    finally:
-        closing.set()
-        for process in list(processes):
+    def answers(self, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The number and the answer of every call, as they come."""
+        workers = min(self._engine.workers or max(1, limits.processors() // self._engine.cpus), len(lines))
+        memory, closing = self._engine.memory_bytes or limits.memory() // workers, threading.Event()
+
+        def answer_to(number: int) -> tuple[int, dict[str, Any]]:
+            """The answer of a worker, which is started again where it was killed."""
+            how = ""
+            for _ in range(ATTEMPTS):
+                if closing.is_set():
+                    break
+                try:
+                    process = self._worker()
+                except OSError as error:
+                    how = f"not started: {error}"
+                    break
+                if closing.is_set():
+                    process.kill()  # It was started while the others were killed.
+                if answer := _asked(process, f"{memory} {lines[number]}\n"):
+                    self._idle.append(process)
+                    return number, json.loads(answer)
+                how = f"with code {process.wait()}"
+            return number, killed(how, memory)
+
+        pool = ThreadPoolExecutor(workers, "pieces")
+        futures = [pool.submit(answer_to, number) for number in range(len(lines))]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            closing.set()
+            if not all(future.done() for future in futures):  # Nobody waits for the other answers.
+                for process in list(self._processes):
+                    process.kill()
+            pool.shutdown(cancel_futures=True)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
             process.kill()
-        pool.shutdown(cancel_futures=True)
-        for process in processes:
+        for process in self._processes:
             process.wait()
 
-
-def _started(processes: set[subprocess.Popen[str]]) -> "subprocess.Popen[str]":
-    """Start a worker, which ends with this process and finds the same modules."""
-    variables = os.environ | owner_env() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "gatehouse.pieces.worker"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, text=True)
-    processes.add(process)
-    return process
+    def _worker(self) -> "subprocess.Popen[str]":
+        """A process that is idle, or a new one, which ends with this process and finds the same modules."""
+        with suppress(IndexError):
+            return self._idle.pop()
+        variables = os.environ | owner_env() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [sys.executable, "-m", "gatehouse.pieces.worker"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, text=True)
+        self._processes.add(process)
+        return process
 
 
 def _asked(process: "subprocess.Popen[str]", line: str) -> str:
     """The worker's answer; empty if it has ended."""
     with suppress(OSError):
-        process.stdin.write(line)  # type: ignore[union-attr]  # It is a pipe, as `_started` asks.
+        process.stdin.write(line)  # type: ignore[union-attr]  # It is a pipe, as `_worker` asks.
         process.stdin.flush()  # type: ignore[union-attr]  # It is a pipe.
         answer = process.stdout.readline()  # type: ignore[union-attr]  # It is a pipe.
         return answer if answer.endswith("\n") else ""

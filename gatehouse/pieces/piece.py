@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from gatehouse.errors import GatehouseError, PieceError
-from gatehouse.pieces.driving import driving
+from gatehouse.pieces.driving import SCOPE, Scope, driving
 from gatehouse.pieces.elsewhere import is_elsewhere, run_elsewhere
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.runtime.plural import counted
@@ -162,9 +162,11 @@ def _answers(
         from gatehouse.pieces.ray import run_on_ray
 
         return run_on_ray(engine, lines)
-    from gatehouse.pieces.local import run_here
+    from gatehouse.pieces.local import LocalWorkers
 
-    return run_here(engine, lines)
+    scope = SCOPE.get() or Scope()
+    scope.driver = scope.driver or LocalWorkers(engine)
+    return scope.driver.answers(lines)
 
 
 def _error(answer: dict[str, Any]) -> Exception:
