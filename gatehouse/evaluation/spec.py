@@ -437,6 +437,13 @@ class GatePolicy(Spec):
         for name in names:
             if name in RULE_NAMES or names.count(name) > 1:
                 raise ValueError(f"own_rules: expected functions whose names no other rule has, found {name!r}")
+        if self.alignment and self.live:
+            compared = (*self.live.metrics, *self.live.values, *self.live.preferences)
+            if self.alignment.live not in compared:
+                raise ValueError(
+                    f"alignment.live: expected one of what `live` compares, {', '.join(compared)}, found "
+                    f"{self.alignment.live!r}"
+                )
         if unknown := [name for name in self.rules if not self._first_words(name)]:
             raise ValueError(
                 f"rules: expected names of rules, which begin with {', '.join((*RULE_NAMES, *names))}, found "

@@ -32,6 +32,10 @@ POLICY = Path(__file__).parents[2] / "pipelines" / "projects" / "flights" / "pol
         ({"must_beat": []}, "must_beat"),
         ({"rules": {"bars roc_auc": {"owner": "ada"}}}, "begin with bar, baseline, guessing, .*found 'bars roc_auc'"),
         ({"rules": {"slice carrier=OO": {"severity": "ignore"}}}, "severity"),
+        (
+            {"alignment": {"live": "clicks"}, "live": {"values": {"revenue": 0}}},
+            "alignment.live: .*revenue, found 'clicks'",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_meant(body: dict[str, Any], message: str) -> None:
