@@ -1,5 +1,9 @@
-"""Reads a training set column by column, so that a split's memory grows with its rows and not with its columns."""
+"""Reads a training set column by column, so that a split's memory grows with its rows and not with its columns.
 
+Rows are hashed in pieces, each of some files: hashes are most of a split, and the only part that reads all columns.
+"""
+
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,10 +16,12 @@ import pyarrow.parquet as pq
 from gatehouse.data.splitting.stable_hash import Flags, Hashes, row_hashes
 from gatehouse.errors import ConfigurationError
 from gatehouse.metrics.tasks import declared_task
+from gatehouse.pieces.piece import KIND, ROWS, batches, piece, run_pieces
 from gatehouse.store.manifest import Manifest
+from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
-_AT_ONCE = 1 << 18
+_AT_ONCE, _HASHES, _MISSING = 1 << 18, "hashes.npy", "missing.npy"
 
 Times = npt.NDArray[np.datetime64]
 Labels = npt.NDArray[np.float64]
@@ -23,10 +29,13 @@ Labels = npt.NDArray[np.float64]
 
 
 class TrainingSet:
-    """The columns of a training set's files, and what its manifest says of them."""
+    """The columns of a training set's files, and what its manifest says of them.
 
-    def __init__(self, manifest: Manifest, paths: Sequence[Path]) -> None:
-        self.manifest = manifest
+    With a store, many rows are hashed in pieces.
+    """
+
+    def __init__(self, manifest: Manifest, paths: Sequence[Path], store: ArtifactStore | None = None) -> None:
+        self.manifest, self._store = manifest, store
         details = manifest.details
         self.numeric = tuple(details.get("numeric", ()))
         self.categorical = tuple(details.get("categorical", ()))
@@ -46,7 +55,7 @@ class TrainingSet:
     @classmethod
     def open(cls, store: ArtifactStore, reference: str) -> "TrainingSet":
         """Open the training set of a reference."""
-        return cls(store.manifest(reference), store.paths(reference))
+        return cls(store.manifest(reference), store.paths(reference), store)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -84,6 +93,14 @@ class TrainingSet:
         Raises ConfigurationError if there is no such column, or its type cannot be hashed.
         """
         self.require(columns)
+        files = batches(self.manifest.files, [entry.rows or 0 for entry in self.manifest.files], ROWS)
+        if self._store is not None and len(files) > 1:
+            of = {"training_set": str(self.manifest.reference), "columns": tuple(columns), "start": f"{start:x}"}
+            requests = [HashesRequest(**of, files=tuple(entry.path for entry in batch)) for batch in files]
+            results = run_pieces(self._store, [(hash_rows, request) for request in requests])
+            parts = [self._store.paths_of([result.hashes for result in results], name) for name in (_HASHES, _MISSING)]
+            hashes, missing = (np.concatenate([np.load(path, mmap_mode="r") for path in paths]) for paths in parts)
+            return hashes, missing
         try:
             hashes, missing = row_hashes(self.batches(columns or self.schema.names), start, self.rows)
             return hashes, missing & bool(columns)
@@ -120,3 +137,30 @@ class TrainingSet:
         self.require([self.label])
         values = self.numbers(self.label)
         return np.where(self.task.is_label(values), values, np.nan)
+
+
+class HashesRequest(StageModel):
+    """Files of a training set, and the arguments of `TrainingSet.hashes`; `start` is hexadecimal."""
+
+    training_set: str
+    files: tuple[str, ...]
+    columns: tuple[str, ...]
+    start: str
+
+
+class HashesResult(StageModel):
+    """The artifact with the hash of each row, and whether one of its values is missing."""
+
+    hashes: str
+
+
+@piece
+def hash_rows(request: HashesRequest, store: ArtifactStore) -> HashesResult:
+    """Hash the rows of files. Raises as `TrainingSet.hashes`."""
+    manifest, files = store.manifest(request.training_set), {}
+    part = TrainingSet(manifest, store.paths(request.training_set, request.files))
+    for name, values in zip((_HASHES, _MISSING), part.hashes(request.columns, int(request.start, 16)), strict=True):
+        np.save(sink := io.BytesIO(), values, allow_pickle=False)
+        files[name] = sink.getvalue()
+    inputs = {"training_set": request.training_set}
+    return HashesResult(hashes=str(store.publish(KIND, "hashes", files, derived_from=inputs)))

@@ -28,14 +28,15 @@ def publish(store: ArtifactStore) -> Publish:
 
     def publish_table(columns: dict[str, Any] | pa.Table, rows_a_file: int = 700, **details: Any) -> str:
         table = columns if isinstance(columns, pa.Table) else pa.table(columns)
-        files = {}
+        files, rows = {}, {}
         with store.workspace() as workspace:
             for number, start in enumerate(range(0, max(1, table.num_rows), rows_a_file)):
                 name = f"part-{number:05d}.parquet"
                 pq.write_table(table.slice(start, rows_a_file), workspace / name)
-                files[name] = workspace / name
+                files[name], rows[name] = workspace / name, min(rows_a_file, table.num_rows - start)
             all_details = {"label": "label", "entity_keys": ["key"]} | details
-            return str(store.publish("training-sets", "service", files, rows=table.num_rows, details=all_details))
+            counts = {"rows": table.num_rows, "rows_per_file": rows}
+            return str(store.publish("training-sets", "service", files, **counts, details=all_details))
 
     return publish_table
 

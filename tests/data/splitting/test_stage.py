@@ -9,9 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gatehouse.data.splitting import training_set as module
 from gatehouse.data.splitting.divide import PARTS
 from gatehouse.data.splitting.stage import SplitRequest, split
+from gatehouse.data.splitting.training_set import TrainingSet
 from gatehouse.errors import LeakageError
+from gatehouse.pieces.driving import driving
+from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.manifest import Column
 from gatehouse.store.store import ArtifactStore
 from tests.data.splitting.conftest import Publish, spec_of
@@ -102,6 +106,25 @@ def test_the_same_rows_give_the_same_bytes_in_any_store_and_any_files(
     other = split(SplitRequest(training_set=otherwise_cut, spec=spec), store)
     for left, right in ((first.split, other.split), *([(first.folds, other.folds)] if first.folds else [])):
         assert store.manifest(left).files == store.manifest(right).files
+
+
+def test_workers_hash_the_rows_of_a_split(
+    store: ArtifactStore, training_set: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = SplitRequest(training_set=training_set, spec=spec_of(**STRATEGIES["k_fold"]))
+    whole = split(request, store)
+    monkeypatch.setattr(module, "ROWS", 700)
+    monkeypatch.setenv(ENGINE, '{"workers": 2}')
+    with driving():
+        assert split(request, store, force="again") == whole
+    hashed = len(list(store.objects.list("memo/hash_rows")))
+    assert hashed and hashed % 3 == 0, "each hash of the rows has a piece for each file"
+    for columns, start in ((["town"], 2**64 - 1), ([], 3), (["key", "colour"], 0)):
+        hashes = []
+        for rows in (700, COUNT):
+            monkeypatch.setattr(module, "ROWS", rows)
+            hashes.append(TrainingSet.open(store, training_set).hashes(columns, start))
+        assert all(np.array_equal(*pair) for pair in zip(*hashes, strict=True))
 
 
 def test_a_decision_that_is_there_twice_is_refused(store: ArtifactStore, publish: Publish) -> None:
