@@ -58,6 +58,7 @@ class LocalWorkers:
         finally:
             closing.set()
             if not all(future.done() for future in futures):  # Nobody waits for the other answers.
+                self._idle.clear()
                 for process in list(self._processes):
                     process.kill()
             pool.shutdown(cancel_futures=True)
@@ -72,7 +73,9 @@ class LocalWorkers:
     def _worker(self) -> "subprocess.Popen[str]":
         """A process that is idle, or a new one, which ends with this process and finds the same modules."""
         with suppress(IndexError):
-            return self._idle.pop()
+            while (idle := self._idle.pop()).poll() is not None:
+                pass  # It was killed while nobody asked it, which is no try of a piece.
+            return idle
         variables = os.environ | owner_env() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         command = [sys.executable, "-m", "gatehouse.pieces.worker"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, text=True)

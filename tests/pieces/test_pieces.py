@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from gatehouse.errors import ConfigurationError, PieceError, WrongImageError
+from gatehouse.pieces import local
+from gatehouse.pieces.driving import driving
 from gatehouse.pieces.engine import Engine, engine_of
 from gatehouse.pieces.local import ATTEMPTS
 from gatehouse.pieces.piece import run_pieces
@@ -70,6 +72,25 @@ def test_results_are_in_order_and_each_piece_runs_once(squares: Squares) -> None
     assert squares.run(5, 3, 4) == [25, 9, 16]
     assert squares.run(4, 2, 5, 1) == [16, 4, 25, 1]
     assert squares.ran() == dict.fromkeys((1, 2, 3, 4, 5), 1)
+
+
+def test_workers_stay_for_the_next_calls_of_a_stage_and_one_that_dies_idle_costs_no_try(
+    squares: Squares, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENGINE, '{"workers": 2}')
+    monkeypatch.setattr(local, "ATTEMPTS", 1)
+    with driving():
+        squares.run(1, 2)
+        workers = descendants(os.getpid())
+        assert squares.run(3, 4) == [9, 16] and descendants(os.getpid()) == workers != []
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
+            os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+        assert squares.run(5, 6) == [25, 36]
+        with pytest.raises(ConfigurationError):
+            squares.run(7, 8, fails="ours")
+        assert squares.run(9, 10) == [81, 100], "an error ends the workers of its calls alone"
+    assert not descendants(os.getpid())
 
 
 @pytest.mark.usefixtures("engine")

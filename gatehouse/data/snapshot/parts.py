@@ -102,8 +102,8 @@ def store_parts(
 ) -> list[Stored]:
     """Store every part, in order. A part that is known, and whose blobs are in the store, is not read.
 
-    A few parts are in memory at a time. `earlier_parts` are
-    those of earlier snapshots of the same source, declaration, window and code, by fingerprint.
+    A few parts are in memory at a time. `earlier_parts` are those of earlier snapshots of the same source, declaration,
+    window and code, by fingerprint.
     """
     blobs = {name: [blob for blob in (part.blob, part.rejected) if blob] for name, part in earlier_parts.items()}
     stats = store.objects.stats({blob.key for pair in blobs.values() for blob in pair})
