@@ -110,3 +110,7 @@ def test_predictions_of_a_ranking_stay_in_their_group() -> None:
     )
     assert all((entry.scores != scores).mean() > 0.5 for entry in made)
     assert len({entry.scores.tobytes() for entry in made}) == 3
+    # A deal shares no generator with the draw of its number.
+    of_draw = np.empty(ROWS, np.int64)
+    of_draw[np.argsort(groups, kind="stable")] = np.lexsort((np.random.default_rng([7, 0]).random(ROWS), groups))
+    assert (made[0].scores != scores[of_draw]).mean() > 0.5
