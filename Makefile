@@ -32,10 +32,10 @@ run: $(INSTALLED) ## run the training pipeline of the example project on this ma
 	@$(BIN)/gatehouse run pipelines/projects/flights $(ARGS)
 
 test: $(DEV_STAMP) ## run the tests
-	@$(BIN)/python -m pytest -n 4 --no-loadscope-reorder --durations=20 $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --max-worker-restart=0 --no-loadscope-reorder --durations=20 $(ARGS)
 
 test-quick: $(DEV_STAMP) ## run the tests that start no server, no process and no framework
-	@$(BIN)/python -m pytest -n 2 --no-loadscope-reorder --quick --durations=20 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --max-worker-restart=0 --no-loadscope-reorder --quick --durations=20 $(ARGS)
 
 test-cluster: $(DEV_STAMP) ## run the tests on the cluster of the profile in GATEHOUSE_CLUSTER (30 minutes)
 	@$(BIN)/python -m pytest -p no:xdist -v tests/cluster $(ARGS)
