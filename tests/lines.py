@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-BUDGETS = {"product": 76_750, "tests": 52_620}
+BUDGETS = {"product": 77_050, "tests": 52_730}
 _PRODUCT = ("components", "docs", "feature_repo", "gatehouse", "images", "locks", "pipelines")
 
 

@@ -1,28 +1,35 @@
 """The pieces of a table whose files lie at an address: workers of a cluster read and store its new files.
 
+A CSV that is larger than a piece is cut into blocks; any other file is read by one worker.
+
 On one machine the threads of `store_parts` use all processors, so pieces would gain nothing. Either way the same
 function stores the parts of a file, and their bounds follow from the file alone.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gatehouse.data.snapshot.csv_blocks import is_divisible, published, store_blocks
 from gatehouse.data.snapshot.parts import Stored, store_parts
-from gatehouse.data.snapshot.spec import window_of
+from gatehouse.data.snapshot.spec import TableSpec, window_of
 from gatehouse.data.sources.base import EarlierPart, Source
 from gatehouse.data.sources.catalog import SourceSpec, open_source
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FolderSource
+from gatehouse.errors import SourceError
 from gatehouse.pieces.engine import engine_of
-from gatehouse.pieces.piece import KIND, Call, batches, piece, run_pieces
+from gatehouse.pieces.piece import Call, batches, piece, run_pieces
 from gatehouse.runtime.variables import ENGINE
 from gatehouse.store.identity import operational
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
 
+logger = logging.getLogger(__name__)
+
 BYTES = 1 << 26
-"""About how many bytes of files a piece has, as they lie there."""
+"""About how many bytes of files a piece has, as they lie there; a multiple of the windows that files are read in."""
 
 
 class FilesRequest(StageModel):
@@ -56,10 +63,7 @@ def store_files(request: FilesRequest, store: ArtifactStore) -> FilesResult:
         assert isinstance(source, FileReader)
         parts = source.parts(request.table, (), request.identities)
         stored = store_parts(parts, table, window_of(request.window), {}, store)
-    blobs = {f"part-{number:05d}.parquet": part.blob for number, part in enumerate(stored)}
-    blobs |= {f"rejected-{number:05d}.parquet": part.rejected for number, part in enumerate(stored)}
-    files = {path: blob.entry(path) for path, blob in blobs.items() if blob}
-    return FilesResult(parts=tuple(part.to_json() for part in stored), files=str(store.publish(KIND, "parts", files)))
+    return FilesResult(**published(stored, store))
 
 
 def store_table(
@@ -77,31 +81,37 @@ def store_table(
     """
     table, earlier = spec.tables[name], tuple(EarlierPart(part.fingerprint, part.position) for part in before)
     parts_before = {part.fingerprint: part for part in before if part.fingerprint}
-    calls, known = list[Call](), dict[str, str]()
-    if engine_of(os.environ.get(ENGINE, "")).kind != "local" and isinstance(spec, FolderSource):
-        calls, known = _new_files(source, spec, name, window, state, before)
-    if len(calls) < 2:  # The start of a cluster costs more than it saves.
+    new, known = list[Mapping[str, Any]](), dict[str, str]()
+    if engine_of(os.environ.get(ENGINE, "")).kind != "local" and _is_reachable(source, table):
+        old = {part.position["identity"] for part in before}
+        new = [file for file in state["files"] if file["identity"] not in old]
+        known = {file["name"]: file["identity"] for file in state["files"] if file["identity"] in old}
+    if sum(file["bytes"] for file in new) <= BYTES:  # The start of a cluster costs more than it saves.
         return store_parts(source.parts(name, earlier), table, window_of(window), parts_before, store)
-    assert isinstance(source, FileReader)
+    assert isinstance(source, FileReader) and isinstance(spec, FolderSource)
     stored = store_parts(source.parts(name, earlier, known), table, window_of(window), parts_before, store)
+    alone, columns = spec.model_copy(update={"tables": {name: table}}), tuple(table.columns)
+    body: dict[str, Any] = {"source": alone, "table": name, "columns": columns, "location": source.place}
+    whole = list[Mapping[str, Any]]()
+    for file in new:
+        if is_divisible(alone, name, file["name"], file["bytes"], BYTES):
+            try:
+                content = {"file": file["name"], "identity": file["identity"]}
+                stored += store_blocks(body | content, file["bytes"], BYTES, window, store)
+                continue
+            except SourceError as error:  # Of rows, or of where they begin; the whole file says which.
+                logger.info("%s is read by one worker: %s", file["name"], error)
+        whole.append(file)
+    calls = list[Call]()
+    for batch in batches(whole, [file["bytes"] for file in whole], BYTES):
+        identities = {file["name"]: file["identity"] for file in batch}
+        calls.append((store_files, FilesRequest(**body, window=window, identities=identities)))
     for result in run_pieces(store, calls):
         stored += map(Stored.from_json, result.parts)
     order = {file["name"]: number for number, file in enumerate(state["files"])}
     return sorted(stored, key=lambda part: order[part.position["file"]])
 
 
-def _new_files(
-    source: Source, spec: FolderSource, name: str, window: str, state: Mapping[str, Any], before: Sequence[Stored]
-) -> tuple[list[Call], dict[str, str]]:
-    """The pieces with new files that a worker can reach, and the identities of the files of the earlier snapshot."""
-    if not isinstance(source, FileReader) or "://" not in source.place or spec.tables[name].sort_on_ingest:
-        return [], {}
-    alone, columns = spec.model_copy(update={"tables": {name: spec.tables[name]}}), tuple(spec.tables[name].columns)
-    identities = {part.position["identity"] for part in before}
-    new = [file for file in state["files"] if file["identity"] not in identities]
-    calls = list[Call]()
-    for batch in batches(new, [file["bytes"] for file in new], BYTES):
-        content = {file["name"]: file["identity"] for file in batch}
-        body: dict[str, Any] = {"table": name, "columns": columns, "window": window, "identities": content}
-        calls.append((store_files, FilesRequest(source=alone, **body, location=source.place)))
-    return calls, {file["name"]: file["identity"] for file in state["files"] if file["identity"] in identities}
+def _is_reachable(source: Source, table: TableSpec) -> bool:
+    """Whether workers of a cluster reach the files of a table, and may read each alone."""
+    return isinstance(source, FileReader) and "://" in source.place and not table.sort_on_ingest

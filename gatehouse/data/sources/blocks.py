@@ -12,13 +12,16 @@ _OPEN = re.compile(_QUOTED[:-1] + rb'(?:"\r?)?')
 """The beginning of a quoted value, which may go on in the next window."""
 
 
-def blocks(windows: Iterable[bytes], *, longest: int, name: str, delimiter: bytes = b"") -> Iterator[tuple[int, bytes]]:
+def blocks(
+    windows: Iterable[bytes], *, longest: int, name: str, delimiter: bytes = b"", lines: int = 0, goes_on: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """Cut a text after the last row that ends in each window; each block comes with the number of lines before it.
 
-    With a delimiter the text is a CSV. Raises SourceError for a quote that opens a value and is not closed at its end,
+    With a delimiter the text is a CSV. It begins after `lines` lines; if it `goes_on` after the windows, the row that
+    ends in none of them is left out. Raises SourceError for a quote that opens a value and is not closed at its end,
     which parsers accept in silence, and if no row ends within `longest` bytes.
     """
-    text, lines, quote = b"", 0, -1
+    text, quote = b"", -1
     for window in windows:
         text += window
         end, quote = _rows_end(text, delimiter)
@@ -32,10 +35,29 @@ def blocks(windows: Iterable[bytes], *, longest: int, name: str, delimiter: byte
                 f"{name}: no row ends within {longest:,} bytes after line {lines:,}. A quote is open there and never "
                 "closed, or a row is too long."
             )
+    if goes_on:
+        return
     if quote >= 0 and not _CLOSED.fullmatch(text, quote):
         raise _not_closed(name, lines + lines_in(text[:quote]))
     if text:
         yield lines, text
+
+
+def last_row_end(text: bytes, quoted: bool) -> int:
+    """The index after the last row that ends in a piece of a CSV, which ends within quotes or not; -1 for none.
+
+    It takes every quote for one that opens or closes a value, and not for a letter of it, so it may be wrong.
+    """
+    stop = len(text)
+    while stop >= 0:
+        quote = text.rfind(b'"', 0, stop)
+        if not quoted:
+            # A carriage return at the very end may be half of a line end.
+            returns = text.rfind(b"\r", quote + 1, min(stop, len(text) - 1))
+            if (end := max(text.rfind(b"\n", quote + 1, stop), returns)) >= 0:
+                return end + 1
+        stop, quoted = quote, not quoted
+    return -1
 
 
 def _rows_end(text: bytes, delimiter: bytes) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,8 @@ from gatehouse.store.store import ArtifactStore
 WINDOW = 8 * 2**20
 """Bytes of text that are parsed together; they make no difference to the result."""
 _LONGEST_ROW = 64 * 2**20
+_HEADER = 2**20
+_Rows = TypeVar("_Rows")
 
 
 class FileReader:
@@ -62,18 +64,41 @@ class FileReader:
         """
         spec, files = self._spec.tables[table], self._files(table)
         if identities is not None:
-            files = [file for file in files if file.name in identities]
-            self._identities |= {file.path: identities[file.name] for file in files}
-            if gone := sorted(identities.keys() - {file.name for file in files}):
-                raise SourceError(
-                    f"Table {table}: {gone[0]} is gone. Nothing was published; run again when it is there."
-                )
+            files = self.files_of(table, identities)
         in_files = spec.in_files()
-        parts = (part for file in files for part in self._file_parts(table, in_files, file, earlier_parts))
-        if spec.delivered:
-            parts = (replace(part, read=partial(_delivered, part.read, spec)) for part in parts)
+        read = (part for file in files for part in self._file_parts(table, in_files, file, earlier_parts))
+        parts = with_delivered(read, spec)
         rows = self._spec.rows_per_part
         yield from sorted_parts(parts, spec, self._workspace, rows) if spec.sort_on_ingest else parts
+
+    def files_of(self, table: str, identities: Mapping[str, str]) -> list[RawFile]:
+        """The files of a table that are named, as they were. Raises SourceError if one is gone."""
+        files = [file for file in self._files(table) if file.name in identities]
+        self._identities |= {file.path: identities[file.name] for file in files}
+        if gone := sorted(identities.keys() - {file.name for file in files}):
+            raise SourceError(f"Table {table}: {gone[0]} is gone. Nothing was published; run again when it is there.")
+        return files
+
+    def csv_block(self, table: str, file: RawFile, start: int, stop: int, border: int, lines: int) -> Iterator[Raw]:
+        """The rows of a CSV at an address from byte `start` to `stop`, as windows that end at `border` show them.
+
+        `lines` end before them. Raises SourceError if no row ends at `stop`, or the file has another identity.
+        """
+        spec, ends = self._spec.tables[table].in_files(), border == file.size()
+        edges = [start, *range(start - start % WINDOW + WINDOW, border, WINDOW), border]
+        windows = (file.span(*edge) for edge in itertools.pairwise(edges))
+        texts, read = self._cut(table, file, windows, spec.delimiter.encode(), lines, goes_on=not ends), start
+
+        def measured() -> Iterator[tuple[int, bytes]]:
+            nonlocal read
+            for before, text in texts:
+                read += len(text)
+                yield before, text
+
+        yield from self._csv_rows(table, spec, file, measured(), b"" if start == 0 else file.span(0, _HEADER))
+        if read != stop:
+            raise SourceError(f"Table {table}: no row of {file.name} ends at byte {stop:,}.")
+        self._require_unchanged(table, file)
 
     @property
     def place(self) -> str:
@@ -113,21 +138,18 @@ class FileReader:
                 position = {**earlier[number].position, "file": file.name}
                 yield Part(f"{identity}#{number}", partial(self._reread, table, spec, file, number), position)
             return
-        ahead: Part | None = None
-        for number, raw in enumerate(self._reads(table, spec, file)):
-            if ahead is not None:
-                yield ahead
-            position = {"file": file.name, "identity": identity, "part": number, "last": False}
-            ahead = Part(f"{identity}#{number}", partial(_same, raw), position)
-        self._require_unchanged(table, file)
-        if ahead is not None:
-            yield Part(ahead.fingerprint, ahead.read, {**ahead.position, "last": True})
+        yield from parts_of(file.name, identity, self._unchanged(table, file, self._reads(table, spec, file)))
 
     def _reread(self, table: str, spec: FileTable, file: RawFile, number: int) -> Raw:
         for raw in itertools.islice(self._reads(table, spec, file), number, None):
             self._require_unchanged(table, file)
             return raw
         raise _changed(table, file)
+
+    def _unchanged(self, table: str, file: RawFile, rows: Iterator[_Rows]) -> Iterator[_Rows]:
+        """What was read of a file. Raises SourceError at the end if the file changed meanwhile."""
+        yield from rows
+        self._require_unchanged(table, file)
 
     def _require_unchanged(self, table: str, file: RawFile) -> None:
         if file.identity(anew=True) != self._identity(file):
@@ -153,24 +175,45 @@ class FileReader:
             before += batch.num_rows
 
     def _csv(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
-        delimiter = spec.delimiter.encode()
-        texts = self._blocks(table, file, delimiter)
-        _, text = next(texts, (0, b""))
-        rows, start = CsvRows.open(table, file.name, spec, self._spec, text), header_end(text, delimiter)
-        first = (lines_in(text[:start]), text[start:])
-        yield from in_turn(lambda block: rows.read(*block), itertools.chain([first], texts))
+        texts = self._cut(table, file, file.windows(WINDOW, table), spec.delimiter.encode())
+        return self._csv_rows(table, spec, file, texts)
+
+    def _csv_rows(
+        self, table: str, spec: FileTable, file: RawFile, texts: Iterator[tuple[int, bytes]], beginning: bytes = b""
+    ) -> Iterator[Raw]:
+        """The rows of texts, of which the first holds the header if no `beginning` of the file does."""
+        if not beginning:
+            _, beginning = next(texts, (0, b""))
+            start = header_end(beginning, spec.delimiter.encode())
+            texts = itertools.chain([(lines_in(beginning[:start]), beginning[start:])], texts)
+        rows = CsvRows.open(table, file.name, spec, self._spec, beginning)
+        yield from in_turn(lambda block: rows.read(*block), texts)
 
     def _json(self, table: str, spec: FileTable, file: RawFile) -> Iterator[Raw]:
-        for lines, text in self._blocks(table, file):
+        for lines, text in self._cut(table, file, file.windows(WINDOW, table)):
 
             def place(number: int, lines: int = lines) -> str:
                 return f"{file.name}, line {lines + number + 1}"
 
             yield read_json_lines(text.split(b"\n"), spec, name=table, place=place, time_zone=self._spec.time_zone)
 
-    def _blocks(self, table: str, file: RawFile, delimiter: bytes = b"") -> Iterator[tuple[int, bytes]]:
+    def _cut(
+        self, table: str, file: RawFile, windows: Iterator[bytes], delimiter: bytes = b"", lines: int = 0, **how: bool
+    ) -> Iterator[tuple[int, bytes]]:
         name = f"Table {table}: {file.name}"
-        return blocks(file.windows(WINDOW, table), longest=_LONGEST_ROW, name=name, delimiter=delimiter)
+        return blocks(windows, longest=_LONGEST_ROW, name=name, delimiter=delimiter, lines=lines, **how)
+
+
+def parts_of(file: str, identity: str, runs: Iterable[Raw], first: int = 0, *, ends: bool = True) -> Iterator[Part]:
+    """The parts that runs of rows of a file are, from number `first` on; with the last run the file `ends`."""
+    ahead: Part | None = None
+    for number, raw in enumerate(runs, first):
+        if ahead is not None:
+            yield ahead
+        position = {"file": file, "identity": identity, "part": number, "last": False}
+        ahead = Part(f"{identity}#{number}", partial(_same, raw), position)
+    if ahead is not None:
+        yield replace(ahead, position={**ahead.position, "last": ends})
 
 
 def _changed(table: str, file: RawFile) -> SourceError:
@@ -181,6 +224,11 @@ def _changed(table: str, file: RawFile) -> SourceError:
 
 def _same(raw: Raw) -> Raw:
     return raw
+
+
+def with_delivered(parts: Iterator[Part], spec: FileTable) -> Iterator[Part]:
+    """The parts with the time that a declaration gives to all of their rows, if it gives one."""
+    return (replace(part, read=partial(_delivered, part.read, spec)) for part in parts) if spec.delivered else parts
 
 
 def _delivered(read: Callable[[], Raw], spec: FileTable) -> Raw:

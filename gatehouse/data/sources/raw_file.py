@@ -78,6 +78,11 @@ class RawFile:
         """Its bytes as they are, as a seekable stream."""
         return open(self.path, "rb") if self.files is None else self.files.open(self.path, "rb", block_size=WINDOW)
 
+    def span(self, start: int, stop: int) -> bytes:
+        """The bytes of a file at an address from `start` to before `stop`. Raises SourceError if they cannot be had."""
+        with self._reached():
+            return bytes(self.files.cat_file(self.path, start, stop))
+
     def windows(self, size: int, table: str) -> Iterator[bytes]:
         """Its content in windows of about `size` bytes, in UTF-8 without its mark, unpacked; `table` is for messages.
 
