@@ -81,7 +81,7 @@ class RawFile:
     def span(self, start: int, stop: int) -> bytes:
         """The bytes of a file at an address from `start` to before `stop`. Raises SourceError if they cannot be had."""
         with self._reached():
-            return bytes(self.files.cat_file(self.path, start, stop))
+            return bytes(self.files.cat_file(self.path, start=start, end=stop))
 
     def windows(self, size: int, table: str) -> Iterator[bytes]:
         """Its content in windows of about `size` bytes, in UTF-8 without its mark, unpacked; `table` is for messages.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,10 @@ from gatehouse.data.sources import file_reader
 from gatehouse.data.sources.catalog import open_source
 from gatehouse.data.sources.file_reader import FileReader
 from gatehouse.data.sources.files import FolderSource
+from gatehouse.data.sources.raw_file import find_files
 from gatehouse.errors import MisfitError, SourceError
 from gatehouse.store.store import ArtifactStore
+from tests.stand_ins.servers import BUCKET, s3_server
 
 NUMBERS = st.sampled_from(["1", "22", "-3", "", "NA", "much", '"4"', '"5\n"'])
 TEXTS = st.sampled_from(["a", "bb bb", "", '"c,d"', '"e ""f"""', '"g\nh"', '"i\r\n\n"', '"j\r"', "ü"])
@@ -107,3 +110,12 @@ def test_rows_get_the_time_of_their_delivery(tmp_path: Path) -> None:
         tmp_path, text, window=64, windows=2, rows=16, delivered="2024-01-01T00:00:00Z", **declared
     )
     assert divided == whole and whole[0].first == "2024-01-01T00:00:00+00:00"
+
+
+def test_a_span_of_a_file_is_read_from_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as proxy:
+        for variable, value in proxy.environment.items():
+            monkeypatch.setenv(variable, value)
+        fsspec.filesystem("s3", skip_instance_cache=True).pipe_file(f"{BUCKET}/raw/t.csv", b"0123456789")
+        (file,) = find_files(f"s3://{BUCKET}/raw", "t.csv")
+        assert file.span(2, 5) == b"234" and file.span(8, 11) == b"89"
