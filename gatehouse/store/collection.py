@@ -75,6 +75,8 @@ def collect(store: ArtifactStore, *, days: float = DAYS, deprecated: bool = Fals
     inputs = {reference: lineage_of(manifest) for reference, manifest in present.items()}
     for child, manifest in present.items():
         for parent in set(map(Reference.parse, manifest.derived_from.values())) - present.keys() - broken.keys():
+            if parent.kind == PIECES:
+                continue  # It was collected, as it is older than what was made from it.
             broken[parent] = f"{parent} is missing, and {child} was made from it. Restore the store from a copy."
     items += [Item("manifest", f"{key}/manifest.json", 0, 0.0, why, "broken") for key, why in broken.items()]
     stays = _BROKEN if broken else ""

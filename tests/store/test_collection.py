@@ -45,10 +45,16 @@ def test_a_piece_goes_when_it_is_old_and_its_rows_stay_in_what_was_made(store: A
     piece = store.publish("pieces", "some", {"a": b"rows", "b": b"between"}, derived_from={"dataset": origin})
     table = store.publish("features", "table", {"a": b"rows"}, derived_from={"dataset": origin})
     assert {item.state for item in collect(store)} == {"young"}
+    later = store.publish("pieces", "later", {"c": b"later"}, derived_from={"piece": piece})
     _make_old(store)
+    for key in (f"{later}/manifest.json", store.manifest(later).files[0].blob):
+        os.utime(store.objects.local_path(key))
     assert sorted(item.kind for item in collect(store) if item.state == "deleted") == ["blob", "piece"]
     assert (store.exists(piece), store.exists(origin), store.exists(table)) == (False, True, True)
-    assert collect(store) == [] and store.verify(table) == 2
+    assert [item.state for item in collect(store)] == ["young"] and store.verify(table) == 2
+    _make_old(store)
+    assert sorted(item.kind for item in collect(store) if item.state == "deleted") == ["blob", "piece"]
+    assert not store.exists(later) and collect(store) == []
 
 
 @EVERY
