@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gatehouse.errors import ConfigurationError, CorruptArtifactError
+from gatehouse.store.age import PIECES
 from gatehouse.store.collection import lineage_of, read_manifests
 from gatehouse.store.erasure import RECORDS, erased_artifacts, erased_marker, remove_all
 from gatehouse.store.manifest import Manifest
@@ -57,12 +58,18 @@ def plan_erasure(
     present, inputs, passes_on = _all_manifests(store), dict[str, set[str]](), dict[str, set[str]]()
     for artifact, manifest in present.items():
         # A project's description holds no rows, and neither does an empty file, which other data may have too.
-        parents = {str(parent) for parent in lineage_of(manifest) if parent.kind != _CONFIGURATION}
+        parents = {parent for parent in lineage_of(manifest) if parent.kind != _CONFIGURATION}
         files = {entry.blob for entry in manifest.files if entry.rows != 0 and entry.sha256 not in _EMPTY}
-        inputs[str(artifact)] = parents
-        for source in parents | files:
+        inputs[str(artifact)] = set(map(str, parents))
+        for source in inputs[str(artifact)] | files:
             passes_on.setdefault(source, set()).add(str(artifact))
-        passes_on.setdefault(str(artifact), set()).update(files)
+        # Rows that a piece read from a source are made from no artifact: what was made from them leads there.
+        roots = {
+            str(parent)
+            for parent in parents
+            if parent.kind == PIECES and parent in present and not lineage_of(present[parent])
+        }
+        passes_on.setdefault(str(artifact), set()).update(files | roots)
     whole = _reached(passes_on, _reached(inputs, {str(reference)}))
     erased = {str(reference)} if only else _reached(passes_on, {str(reference)}) if keep_inputs else whole
     gone = erased_artifacts(store.objects)

@@ -1,16 +1,15 @@
-"""The pieces of one large CSV at an address: its blocks of bytes are read by many workers, in the parts of one process.
+"""The pieces of large CSVs at an address: workers read blocks of their bytes, and make the parts of one process.
 
-A row may have quoted line ends, so no block knows alone where its first row begins. The quotes before it say so, unless
-a value has them as letters. So a first round of pieces counts quotes and lines, the second reads each block from where
-a row begins by that count, and checks that a row ends where the next block begins. As the first block begins right,
-all do. Otherwise the file is not divided. A third round puts the rows together into parts, whose bounds follow from the
-number of rows that fit their declaration.
+A row may have quoted line ends, so no block knows alone where its first row begins. The number of quotes before it says
+so, unless a quote is a character of a value. A first round of pieces counts quotes and lines. The second reads each
+block from where a row begins by that count, and checks that a row ends where the next block begins. The first block
+begins with a row, and each check proves the beginning of the next. A file that fails a check is not divided. The third
+round puts the rows together into parts, whose bounds follow from the number of rows that fit their declaration.
 """
 
 import logging
 from bisect import bisect_left
-from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
@@ -26,7 +25,7 @@ from gatehouse.data.sources.file_reader import FileReader, parts_of, with_delive
 from gatehouse.data.sources.files import CSV, FileTable, FolderSource
 from gatehouse.data.sources.row_runs import regrouped
 from gatehouse.errors import SourceError
-from gatehouse.pieces.piece import KIND, ROWS, piece, run_pieces
+from gatehouse.pieces.piece import KIND, ROWS, Piece, piece, run_pieces
 from gatehouse.store.identity import operational
 from gatehouse.store.stage import StageModel
 from gatehouse.store.store import ArtifactStore
@@ -35,19 +34,12 @@ logger = logging.getLogger(__name__)
 _ROWS, _REJECTED = "rows-{:05d}.parquet", "rejected-{:05d}.parquet"
 
 
-class CsvRequest(StageModel):
-    """A CSV of a table, by its name and the identity of its content, from byte `start` to before `stop`.
-
-    `source` has this table alone, and `columns` the order of its columns, which JSON does not keep.
-    """
+class TableRequest(StageModel):
+    """Some of the files of a table. `source` has this table alone, `columns` their order, which JSON does not keep."""
 
     source: FolderSource
     table: str
     columns: tuple[str, ...]
-    file: str
-    identity: str
-    start: int = 0
-    stop: int = 0
     location: str = operational("")
 
     @property
@@ -56,41 +48,72 @@ class CsvRequest(StageModel):
         declared = self.source.tables[self.table]
         return declared.model_copy(update={"columns": {name: declared.columns[name] for name in self.columns}})
 
+    @property
+    def ordered(self) -> FolderSource:
+        """The source, with the columns of the table in order."""
+        return self.source.model_copy(update={"tables": {self.table: self.declared}})
+
+
+class Parts(StageModel):
+    """Parts in order, as records keep them, and the artifact with their files."""
+
+    parts: tuple[dict[str, Any], ...]
+    files: str
+
+
+class ScanRequest(TableRequest):
+    """A CSV by its name, the identity of its content and its size, from byte `start` to before `stop`."""
+
+    file: str
+    identity: str
+    size: int
+    start: int
+    stop: int
+
 
 class Scan(StageModel):
-    """Line ends and quotes of a block, and its last row end with the number of lines before, if quotes close, or not.
+    """Counts of a block. `ends[0]` holds if the block begins outside quotes, `ends[1]` if inside.
 
-    A row end is an index in the block, and -1 where none is. `marked` says that the block begins with UTF-8's mark.
+    Each has the index after the last row that ends in the block, -1 for none, and the number of lines before it.
     """
 
     lines: int
     quotes: int
     ends: tuple[tuple[int, int], tuple[int, int]]
-    marked: bool
 
 
-class BlockRequest(CsvRequest):
-    """The rows from one byte to another, which windows up to `border` show; `lines` end before them."""
+class BlockRequest(ScanRequest):
+    """The rows of a block, from `start` to before `stop`, after so many `lines`.
 
-    border: int
+    `left` bytes follow to the end of the block, so that the last row end is looked for as in the whole file.
+    """
+
     lines: int
+    left: int
 
 
 class Block(StageModel):
-    """An artifact with the rows of each window and those rejected, their numbers, and the columns of the file."""
+    """The artifact with the rows of each window and those rejected, their numbers, and the columns of the file.
 
-    rows: tuple[int, ...]
-    rejected: tuple[int, ...]
-    names: tuple[str, ...]
-    files: str
-
-
-class RunsRequest(CsvRequest):
-    """Parts of a CSV from number `first` on: `count` of them, or all that follow if it is 0.
-
-    Their rows are those of some windows, each with its block and number, without the `skip` first rows of all.
+    `problem` says why the rows could not be read, if so.
     """
 
+    rows: tuple[int, ...] = ()
+    rejected: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+    files: str = ""
+    problem: str = ""
+
+
+class PartsRequest(TableRequest):
+    """Parts of a CSV from number `first` on: `count` of them, or all that follow if it is 0.
+
+    Their rows are those of `windows`, without the `skip` first rows of all. A window is the artifact of a block, its
+    number there, and whether it has rejected rows. `names` are the columns of the file.
+    """
+
+    file: str
+    identity: str
     window: str
     windows: tuple[tuple[str, int, bool], ...]
     skip: int
@@ -99,52 +122,51 @@ class RunsRequest(CsvRequest):
     names: tuple[str, ...]
 
 
-class Runs(StageModel):
-    """The parts in order, as records keep them, and the artifact with their files."""
-
-    parts: tuple[dict[str, Any], ...]
-    files: str
-
-
 @piece
-def scan_block(request: CsvRequest, store: ArtifactStore) -> Scan:
-    """Count the lines and quotes of a block. Raises SourceError if the file is gone."""
+def scan_block(request: ScanRequest, store: ArtifactStore) -> Scan:
+    """Count the lines and quotes of a block. Raises SourceError if the file cannot be read, or changed."""
     with open_source(request.source, request.location, store) as source:
         assert isinstance(source, FileReader)
         (file,) = source.files_of(request.table, {request.file: request.identity})
-        text = file.span(request.start, request.stop + 1)
-    block = text[: request.stop - request.start]
-    # The line of a carriage return ends with the line feed after it.
-    halved = block.endswith(b"\r") and text.endswith(b"\n") and len(text) > len(block)
+        # One byte more says whether a line feed follows.
+        _, windows = source.csv_windows(request.table, file, request.start, request.stop, request.size, ahead=1)
+    text = b"".join(windows)
+    after = text[len(text) - 1 :] if request.stop < request.size else b""
+    block = text.removesuffix(after)
+    splits_line_end = block.endswith(b"\r") and after == b"\n"
     quotes, ends = block.count(b'"'), list[tuple[int, int]]()
     for before in (0, 1):
         end = last_row_end(block, quoted=(before + quotes) % 2 == 1)
         ends.append((end, lines_in(block[: max(end, 0)])))
-    return Scan(lines=lines_in(block) - halved, quotes=quotes, ends=tuple(ends), marked=block.startswith(BOM_UTF8))
+    return Scan(lines=lines_in(block) - splits_line_end, quotes=quotes, ends=(ends[0], ends[1]))
 
 
 @piece
 def read_block(request: BlockRequest, store: ArtifactStore) -> Block:
-    """Read the rows of a block. Raises SourceError if they cannot be, or if no row ends at `stop`."""
-    spec = request.source.model_copy(update={"tables": {request.table: request.declared}})
-    rows, rejected, files, names = list[int](), list[int](), dict[str, bytes](), tuple[str, ...]()
-    with open_source(spec, request.location, store) as source:
+    """Read the rows of a block. Raises SourceError if the file cannot be read, or changed."""
+    rows, rejected, names, files = list[int](), list[int](), tuple[str, ...](), dict[str, bytes]()
+    with open_source(request.ordered, request.location, store) as source:
         assert isinstance(source, FileReader)
         (file,) = source.files_of(request.table, {request.file: request.identity})
-        span = (request.start, request.stop, request.border)
-        for number, raw in enumerate(source.csv_block(request.table, file, *span, request.lines)):
-            names = tuple(raw.columns or ())
-            files[_ROWS.format(number)] = _packed(raw.table)
-            if raw.rejected is not None:
-                files[_REJECTED.format(number)] = _packed(raw.rejected)
-            rows.append(raw.table.num_rows)
-            rejected.append(raw.rejected.num_rows if raw.rejected is not None else 0)
-    artifact = store.publish(KIND, "rows", files)
-    return Block(rows=tuple(rows), rejected=tuple(rejected), names=names, files=str(artifact))
+        end = request.stop + request.left
+        beginning, windows = source.csv_windows(request.table, file, request.start, end, request.size)
+        left = None if end == request.size else request.left
+        try:
+            for raw in source.csv_block(request.table, file, beginning, windows, request.lines, left):
+                number, names = len(rows), tuple(raw.columns or ())
+                files[_ROWS.format(number)] = _packed(raw.table)
+                if raw.rejected is not None:
+                    files[_REJECTED.format(number)] = _packed(raw.rejected)
+                rows.append(raw.table.num_rows)
+                rejected.append(raw.rejected.num_rows if raw.rejected is not None else 0)
+        except SourceError as error:  # Rows that misfit, or a block that begins within one: the whole file tells.
+            return Block(problem=str(error))
+    artifact = str(store.publish(KIND, "rows", files))
+    return Block(rows=tuple(rows), rejected=tuple(rejected), names=names, files=artifact)
 
 
 @piece
-def store_runs(request: RunsRequest, store: ArtifactStore) -> Runs:
+def assemble_parts(request: PartsRequest, store: ArtifactStore) -> Parts:
     """Store parts whose rows were read."""
     columns, declared = dict.fromkeys(request.names, "text"), request.declared
 
@@ -152,23 +174,26 @@ def store_runs(request: RunsRequest, store: ArtifactStore) -> Runs:
         skip = request.skip
         for block, number, rejects in request.windows:
             table = pq.read_table(store.path(block, _ROWS.format(number)))
-            # The rows that were rejected stand in the part with the first row of their window.
-            aside = pq.read_table(store.path(block, _REJECTED.format(number))) if rejects and not skip else None
-            yield Raw(table.slice(skip), aside, columns)
+            # The rejected rows of a window belong to the part with its first row.
+            rejected = pq.read_table(store.path(block, _REJECTED.format(number))) if rejects and not skip else None
+            yield Raw(table.slice(skip), rejected, columns)
             skip = 0
 
     runs = islice(regrouped(windows(), request.source.rows_per_part), request.count or None)
     parts = parts_of(request.file, request.identity, runs, request.first, ends=not request.count)
     stored = store_parts(with_delivered(parts, declared), declared, window_of(request.window), {}, store)
-    return Runs(**published(stored, store))
+    blocks = dict.fromkeys(block for block, _, _ in request.windows)
+    # An erasure finds the rows that were read by what was made from them.
+    return published(stored, store, {f"rows {number}": block for number, block in enumerate(blocks)})
 
 
-def published(stored: list[Stored], store: ArtifactStore) -> dict[str, Any]:
-    """Parts as records keep them, and the reference of an artifact with their files."""
+def published(stored: Sequence[Stored], store: ArtifactStore, origin: Mapping[str, str] | None = None) -> Parts:
+    """Parts, and an artifact with their files that was derived from `origin`."""
     blobs = {f"part-{number:05d}.parquet": part.blob for number, part in enumerate(stored)}
     blobs |= {f"rejected-{number:05d}.parquet": part.rejected for number, part in enumerate(stored)}
     files = {path: blob.entry(path) for path, blob in blobs.items() if blob}
-    return {"parts": tuple(part.to_json() for part in stored), "files": str(store.publish(KIND, "parts", files))}
+    artifact = store.publish(KIND, "parts", files, derived_from=origin)
+    return Parts(parts=tuple(part.to_json() for part in stored), files=str(artifact))
 
 
 def _packed(table: pa.Table) -> bytes:
@@ -177,43 +202,84 @@ def _packed(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def is_divisible(source: FolderSource, table: str, file: str, size: int, most: int) -> bool:
-    """Whether a file has several blocks of `most` bytes, and its bytes are those of the text."""
-    return size > most and file.lower().endswith(CSV) and source.tables[table].encoding == "utf-8"
+def is_divisible(spec: FileTable, file: Mapping[str, Any], block_size: int) -> bool:
+    """Whether a file has several blocks, its bytes are those of the text, and its store tells cheaply if it changed."""
+    is_csv = file["name"].lower().endswith(CSV) and spec.encoding == "utf-8"
+    return is_csv and file["bytes"] > block_size and not file["identity"].startswith("xxh3_128:")
 
 
-def store_blocks(body: Mapping[str, Any], size: int, most: int, window: str, store: ArtifactStore) -> list[Stored]:
-    """Store the parts of a CSV of `size` bytes by blocks of `most` bytes; `body` has the fields of a `CsvRequest`.
+def store_blocks(
+    body: Mapping[str, Any], files: Sequence[Mapping[str, Any]], block_size: int, window: str, store: ArtifactStore
+) -> dict[str, list[Stored]]:
+    """The parts of divisible files by name, read in blocks of `block_size` bytes; a file that is not divided is absent.
 
-    Raises SourceError if a block does not begin where its quotes say, or cannot be read.
+    `body` has the fields of a `TableRequest`, and `files` have name, identity and size. Raises SourceError if a file
+    cannot be read, or changed.
     """
-    spans = list(pairwise([*range(0, size, most), size]))
-    requests = [CsvRequest(**body, start=start, stop=stop) for start, stop in spans]
-    scans: list[Scan] = run_pieces(store, [(scan_block, request) for request in requests])
-    calls, start, quotes, lines = list[tuple[Any, BlockRequest]](), 0, 0, (0, 0)
-    for (begin, border), scan in zip(spans, scans, strict=True):
-        end, until = scan.ends[quotes % 2]
-        if (scan.marked and not begin) or (end < 0 and border < size):
-            raise SourceError(f"{body['file']} cannot be divided: its text begins with a mark, or rows are too long.")
-        stop = begin + end if border < size else size
-        span = {"start": start, "stop": stop, "border": border, "lines": lines[1]}
-        calls.append((read_block, BlockRequest(**body, **span)))
-        start, quotes, lines = stop, quotes + scan.quotes, (lines[0] + scan.lines, lines[0] + until)
-    read: list[Block] = run_pieces(store, calls)
-    windows = [(block.files, number, count > 0) for block in read for number, count in enumerate(block.rejected)]
-    # How many rows stand before each window, and before the end.
-    before = [0, *accumulate(rows for block in read for rows in block.rows)]
-    size_of_part = requests[0].source.rows_per_part
-    firsts = range(0, max(1, before[-1] // size_of_part), max(1, ROWS // size_of_part))
-    runs = list[tuple[Any, RunsRequest]]()
-    for first in firsts:
-        ends = first + firsts.step >= firsts.stop
-        skipped, until = first * size_of_part, (first + firsts.step) * size_of_part
+    borders = {file["name"]: [*range(0, file["bytes"], block_size), file["bytes"]] for file in files}
+    contents = {file["name"]: {**body, "file": file["name"], "identity": file["identity"]} for file in files}
+    scanning = {
+        name: [ScanRequest(**contents[name], size=ends[-1], start=start, stop=stop) for start, stop in pairwise(ends)]
+        for name, ends in borders.items()
+    }
+    scans = _round(store, scan_block, scanning)
+    reading = {name: _block_requests(contents[name], borders[name], scans[name]) for name in borders}
+    blocks = _round(store, read_block, {name: requests for name, requests in reading.items() if requests})
+    for name in borders:
+        if problem := next((block.problem for block in blocks.get(name, ()) if block.problem), ""):
+            logger.warning("%s is read by one worker and not in blocks: %s", name, problem)
+            del blocks[name]
+    assembling = {name: _parts_requests(contents[name], read, window) for name, read in blocks.items()}
+    parts = _round(store, assemble_parts, assembling)
+    return {name: [Stored.from_json(part) for result in parts[name] for part in result.parts] for name in parts}
+
+
+def _round(
+    store: ArtifactStore, function: Piece[Any, Any], requests: Mapping[str, Sequence[Any]]
+) -> dict[str, list[Any]]:
+    """The results of a round of pieces, of all files side by side, by file."""
+    results = iter(run_pieces(store, [(function, request) for some in requests.values() for request in some]))
+    return {name: list(islice(results, len(some))) for name, some in requests.items()}
+
+
+def _block_requests(content: Mapping[str, Any], borders: Sequence[int], scans: Sequence[Scan]) -> list[BlockRequest]:
+    """The blocks of a file, each from the last row end before it; none if a block has no row end."""
+    requests, size = list[BlockRequest](), borders[-1]
+    start = quotes = lines = lines_before_block = 0
+    for (begin, end), scan in zip(pairwise(borders), scans, strict=True):
+        length, lines_in_rows = scan.ends[quotes % 2]
+        if length < 0 and end < size:
+            logger.warning("%s is read by one worker: no row ends from byte %s to %s", content["file"], begin, end)
+            return []
+        stop = begin + length if end < size else size
+        numbers = {"size": size, "start": start, "stop": stop, "lines": lines, "left": end - stop}
+        requests.append(BlockRequest(**content, **numbers))
+        start, quotes, lines = stop, quotes + scan.quotes, lines_before_block + lines_in_rows
+        lines_before_block += scan.lines
+    return requests
+
+
+def _parts_requests(content: Mapping[str, Any], blocks: Sequence[Block], window: str) -> list[PartsRequest]:
+    """The parts of a file, in pieces of about `ROWS` rows."""
+    windows = [(block.files, number, count > 0) for block in blocks for number, count in enumerate(block.rejected)]
+    rows_before = [0, *accumulate(rows for block in blocks for rows in block.rows)]  # each window, and the end
+    requests, part_rows = list[PartsRequest](), content["source"].rows_per_part
+    numbers = range(0, max(1, rows_before[-1] // part_rows), max(1, ROWS // part_rows))
+    for first in numbers:
+        is_last = first + numbers.step >= numbers.stop
+        start, stop = first * part_rows, (first + numbers.step) * part_rows
         # A window without rows belongs to the part that begins behind it.
-        begin = bisect_left(before, skipped)
-        begin -= before[begin] > skipped
-        numbers = {"first": first, "count": 0 if ends else firsts.step, "skip": skipped - before[begin]}
-        chosen = windows[begin:] if ends else windows[begin : bisect_left(before, until)]
-        names = read[0].names
-        runs.append((store_runs, RunsRequest(**body, **numbers, window=window, windows=tuple(chosen), names=names)))
-    return [Stored.from_json(part) for result in run_pieces(store, runs) for part in result.parts]
+        begin = bisect_left(rows_before, start)
+        begin -= rows_before[begin] > start
+        end = len(windows) if is_last else bisect_left(rows_before, stop)
+        request = PartsRequest(
+            **content,
+            window=window,
+            windows=tuple(windows[begin:end]),
+            skip=start - rows_before[begin],
+            first=first,
+            count=0 if is_last else numbers.step,
+            names=blocks[0].names,
+        )
+        requests.append(request)
+    return requests

@@ -13,13 +13,20 @@ _OPEN = re.compile(_QUOTED[:-1] + rb'(?:"\r?)?')
 
 
 def blocks(
-    windows: Iterable[bytes], *, longest: int, name: str, delimiter: bytes = b"", lines: int = 0, goes_on: bool = False
+    windows: Iterable[bytes],
+    *,
+    longest: int,
+    name: str,
+    delimiter: bytes = b"",
+    lines: int = 0,
+    left: int | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Cut a text after the last row that ends in each window; each block comes with the number of lines before it.
 
-    With a delimiter the text is a CSV. It begins after `lines` lines; if it `goes_on` after the windows, the row that
-    ends in none of them is left out. Raises SourceError for a quote that opens a value and is not closed at its end,
-    which parsers accept in silence, and if no row ends within `longest` bytes.
+    With a delimiter the text is a CSV. It begins after `lines` lines. If it goes on after the windows, the last row
+    ends in them `left` bytes before their end, and what follows is no part of it. Raises SourceError for a quote that
+    opens a value and is not closed at its end, which parsers accept in silence, if no row ends within `longest` bytes,
+    and if the last row ends elsewhere.
     """
     text, quote = b"", -1
     for window in windows:
@@ -35,7 +42,9 @@ def blocks(
                 f"{name}: no row ends within {longest:,} bytes after line {lines:,}. A quote is open there and never "
                 "closed, or a row is too long."
             )
-    if goes_on:
+    if left is not None:
+        if len(text) != left:
+            raise SourceError(f"{name}: no row ends {left:,} bytes before the end of a block.")
         return
     if quote >= 0 and not _CLOSED.fullmatch(text, quote):
         raise _not_closed(name, lines + lines_in(text[:quote]))
@@ -44,9 +53,9 @@ def blocks(
 
 
 def last_row_end(text: bytes, quoted: bool) -> int:
-    """The index after the last row that ends in a piece of a CSV, which ends within quotes or not; -1 for none.
+    """The index after the last row that ends in a piece of a CSV, which itself ends within quotes or not; -1 for none.
 
-    It takes every quote for one that opens or closes a value, and not for a letter of it, so it may be wrong.
+    Every quote counts as one that opens or closes a value, so a quote that is a character of a value misleads it.
     """
     stop = len(text)
     while stop >= 0:

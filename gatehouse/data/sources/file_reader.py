@@ -4,8 +4,9 @@ A file has one identity: the checksum that its store has of it, or a digest of i
 snapshot, the file is not read again.
 """
 
+import codecs
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC
 from functools import partial
@@ -79,26 +80,34 @@ class FileReader:
             raise SourceError(f"Table {table}: {gone[0]} is gone. Nothing was published; run again when it is there.")
         return files
 
-    def csv_block(self, table: str, file: RawFile, start: int, stop: int, border: int, lines: int) -> Iterator[Raw]:
-        """The rows of a CSV at an address from byte `start` to `stop`, as windows that end at `border` show them.
+    def csv_windows(
+        self, table: str, file: RawFile, start: int, stop: int, size: int, ahead: int = 0
+    ) -> tuple[bytes, list[bytes]]:
+        """The beginning of a CSV of `size` bytes at an address, empty for a `start` of 0, and windows of its bytes.
 
-        `lines` end before them. Raises SourceError if no row ends at `stop`, or the file has another identity.
+        These go from `start` to before `stop`, and have the `ahead` bytes after it, too. Raises SourceError if they
+        cannot be read, or if the file has another size or identity.
         """
-        spec, ends = self._spec.tables[table].in_files(), border == file.size()
-        edges = [start, *range(start - start % WINDOW + WINDOW, border, WINDOW), border]
-        windows = (file.span(*edge) for edge in itertools.pairwise(edges))
-        texts, read = self._cut(table, file, windows, spec.delimiter.encode(), lines, goes_on=not ends), start
-
-        def measured() -> Iterator[tuple[int, bytes]]:
-            nonlocal read
-            for before, text in texts:
-                read += len(text)
-                yield before, text
-
-        yield from self._csv_rows(table, spec, file, measured(), b"" if start == 0 else file.span(0, _HEADER))
-        if read != stop:
-            raise SourceError(f"Table {table}: no row of {file.name} ends at byte {stop:,}.")
+        edges = [start, *range(start - start % WINDOW + WINDOW, stop, WINDOW), stop + ahead]
+        windows = [file.span(*edge) for edge in itertools.pairwise(edges)]
+        beginning = b"" if start == 0 else file.span(0, _HEADER)
+        if file.size() != size:
+            raise _changed(table, file)
         self._require_unchanged(table, file)
+        return beginning, windows
+
+    def csv_block(
+        self, table: str, file: RawFile, beginning: bytes, windows: Sequence[bytes], lines: int, left: int | None
+    ) -> Iterator[Raw]:
+        """The rows in windows of a CSV, up to the one that ends `left` bytes before their end; None for its last block.
+
+        `lines` end before them. Raises SourceError if no row ends there, or if the rows cannot be read.
+        """
+        spec = self._spec.tables[table].in_files()
+        if not beginning:
+            windows = [windows[0].removeprefix(codecs.BOM_UTF8), *windows[1:]]
+        texts = self._cut(table, file, windows, spec.delimiter.encode(), lines, left)
+        return self._csv_rows(table, spec, file, texts, beginning.removeprefix(codecs.BOM_UTF8))
 
     @property
     def place(self) -> str:
@@ -186,6 +195,8 @@ class FileReader:
             _, beginning = next(texts, (0, b""))
             start = header_end(beginning, spec.delimiter.encode())
             texts = itertools.chain([(lines_in(beginning[:start]), beginning[start:])], texts)
+        elif header_end(beginning, spec.delimiter.encode()) == len(beginning):
+            raise SourceError(f"Table {table}: {file.name} has a header of more than {_HEADER:,} bytes.")
         rows = CsvRows.open(table, file.name, spec, self._spec, beginning)
         yield from in_turn(lambda block: rows.read(*block), texts)
 
@@ -198,10 +209,16 @@ class FileReader:
             yield read_json_lines(text.split(b"\n"), spec, name=table, place=place, time_zone=self._spec.time_zone)
 
     def _cut(
-        self, table: str, file: RawFile, windows: Iterator[bytes], delimiter: bytes = b"", lines: int = 0, **how: bool
+        self,
+        table: str,
+        file: RawFile,
+        windows: Iterable[bytes],
+        delimiter: bytes = b"",
+        lines: int = 0,
+        left: int | None = None,
     ) -> Iterator[tuple[int, bytes]]:
         name = f"Table {table}: {file.name}"
-        return blocks(windows, longest=_LONGEST_ROW, name=name, delimiter=delimiter, lines=lines, **how)
+        return blocks(windows, longest=_LONGEST_ROW, name=name, delimiter=delimiter, lines=lines, left=left)
 
 
 def parts_of(file: str, identity: str, runs: Iterable[Raw], first: int = 0, *, ends: bool = True) -> Iterator[Part]:
