@@ -5,7 +5,7 @@ A draw has a generator of its own, so any worker can make it without those befor
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import groupby
 from typing import Any
 
@@ -39,14 +39,12 @@ class Sample:
         labels: Shape (rows,).
         divisions: The ways in which rows are divided into parts: each has the number of every row's part, from 0
             without gaps, shape (rows,).
-        origin: References of what the rows and predictions come from, by role, empty for none: an erasure follows them.
     """
 
     labels: Array
     predictions: Mapping[str, Predictions]
     units: Units
     divisions: Sequence[Array] = ()
-    origin: Mapping[str, str] = field(default_factory=dict)
 
     def published(self, store: ArtifactStore) -> str:
         """Publish the rows for workers; returns the reference."""
@@ -59,9 +57,7 @@ class Sample:
             for name, values in arrays.items():
                 np.save(workspace / f"{name}.npy", values, allow_pickle=False)
             files = {f"{name}.npy": workspace / f"{name}.npy" for name in arrays}
-            origin = {role: reference for role, reference in self.origin.items() if reference}
-            details = {"units": self.units.number}
-            return str(store.publish(KIND, "sample", files, derived_from=origin, details=details))
+            return str(store.publish(KIND, "sample", files, details={"units": self.units.number}))
 
     @classmethod
     def read(cls, store: ArtifactStore, reference: str, role: str) -> "Sample":

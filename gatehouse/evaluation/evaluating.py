@@ -140,7 +140,7 @@ class Evaluation:
             role: {name: metric.measure(labels, read) for name, metric in measures.items()}
             for role, read in predictions.items()
         }
-        sample = Sample(labels, predictions, units, origin=self.inputs)
+        sample = Sample(labels, predictions, units)
         uncertainty, drawn = uncertainty_of(measures, sample, spec, store)
 
         def with_other(role: str, name: str) -> Comparison:

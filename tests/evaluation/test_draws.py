@@ -1,6 +1,5 @@
 """Draws in pieces: the numbers are those of the drawn rows, whatever makes them, and however they are cut."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from gatehouse.metrics.catalogue import metric_named
 from gatehouse.metrics.metric import Predictions
 from gatehouse.metrics.tasks import BINARY, RANKING
 from gatehouse.runtime.variables import ENGINE
-from gatehouse.store.eraser import plan_erasure
 from gatehouse.store.store import ArtifactStore
 from tests.evaluation.conftest import SPEC, Bench
 from tests.evaluation.test_own_code import COST, POLICY, shop, written
@@ -107,9 +105,7 @@ def test_pieces_give_the_bits_of_one_process(
     assert not list(store.references("pieces")), "few rows are measured in this process"
     monkeypatch.setattr(draws, "ROWS_DRAWN", draws_of_piece * ROWS + 1)
     monkeypatch.setenv(ENGINE, f'{{"workers": {workers}}}')
-    labelled = str(store.publish("training-sets", "rows", {"a": b"rows"}))
-    found = measured_draws(replace(sample(divided), origin={"rows": labelled}), measures, SAMPLES, SEED, store)
-    assert len(plan_erasure(store, labelled).erased) == 2 + 2 * -(-SAMPLES // draws_of_piece), "all with their numbers"
+    found = measured_draws(sample(divided), measures, SAMPLES, SEED, store)
     assert [(of.tobytes(), of.shape) for of in found] == [(of.tobytes(), of.shape) for of in expected]
     assert len(list(store.objects.list("memo/measure_range"))) == 2 * -(-SAMPLES // draws_of_piece)
 
