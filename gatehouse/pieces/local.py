@@ -57,11 +57,13 @@ class LocalWorkers:
                 yield future.result()
         finally:
             closing.set()
-            if not all(future.done() for future in futures):  # Nobody waits for the other answers.
-                self._idle.clear()
+            ended_early = not all(future.done() for future in futures)
+            if ended_early:  # Nobody waits for the other answers.
                 for process in list(self._processes):
                     process.kill()
             pool.shutdown(cancel_futures=True)
+            if ended_early:  # Nor is a process idle that answered in its last moment.
+                self._idle.clear()
 
     def close(self) -> None:
         """End the processes."""

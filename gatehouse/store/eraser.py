@@ -1,7 +1,8 @@
 """Erases the data of an artifact on request: plans what is removed, records it, marks it, and removes it.
 
-The record comes first, then markers, then bytes are removed. So readers never meet an artifact that is half there, and
-`finish` completes the work of a killed eraser. docs/decisions/garbage-collection.md says what an erasure cannot reach.
+Rows that pieces hold for other pieces go first, whomever they are of. Then comes the record, then markers, and then
+bytes are removed. So readers never meet an artifact that is half there, and `finish` completes the work of a killed
+eraser. docs/decisions/garbage-collection.md says what an erasure cannot reach.
 """
 
 import hashlib
@@ -58,18 +59,12 @@ def plan_erasure(
     present, inputs, passes_on = _all_manifests(store), dict[str, set[str]](), dict[str, set[str]]()
     for artifact, manifest in present.items():
         # A project's description holds no rows, and neither does an empty file, which other data may have too.
-        parents = {parent for parent in lineage_of(manifest) if parent.kind != _CONFIGURATION}
+        parents = {str(parent) for parent in lineage_of(manifest) if parent.kind != _CONFIGURATION}
         files = {entry.blob for entry in manifest.files if entry.rows != 0 and entry.sha256 not in _EMPTY}
-        inputs[str(artifact)] = set(map(str, parents))
-        for source in inputs[str(artifact)] | files:
+        inputs[str(artifact)] = parents
+        for source in parents | files:
             passes_on.setdefault(source, set()).add(str(artifact))
-        # Rows that a piece read from a source are made from no artifact: what was made from them leads there.
-        roots = {
-            str(parent)
-            for parent in parents
-            if parent.kind == PIECES and parent in present and not lineage_of(present[parent])
-        }
-        passes_on.setdefault(str(artifact), set()).update(files | roots)
+        passes_on.setdefault(str(artifact), set()).update(files)
     whole = _reached(passes_on, _reached(inputs, {str(reference)}))
     erased = {str(reference)} if only else _reached(passes_on, {str(reference)}) if keep_inputs else whole
     gone = erased_artifacts(store.objects)
@@ -91,6 +86,7 @@ def erase(store: ArtifactStore, plan: ErasurePlan, reason: str, by: str = "") ->
         raise ConfigurationError("An erasure needs a reason: expected some words, found none. Give --reason.")
     if not plan.erased:
         raise ConfigurationError(f"{plan.reference}: nothing is left to erase.")
+    _remove_rows_of_pieces(store)
     artifacts = {"artifacts": list(map(str, plan.erased)), "holders": list(map(str, plan.holders))}
     body = author(by) | {"requested": str(plan.reference), "reason": reason} | artifacts
     number = store.append(RECORDS, body)
@@ -115,6 +111,24 @@ def finish(store: ArtifactStore) -> int:
     removed += sum(remove_all(objects, page) for artifact in sorted(erased) for page in pages_of(store, artifact))
     store.sweep()
     return removed + _remove_traces(store, erased)
+
+
+def _remove_rows_of_pieces(store: ArtifactStore) -> None:
+    """Remove the rows that pieces read from sources, or gathered for others, and the memos that name them.
+
+    No lineage leads to them, so nobody knows which of them hold the data. They are made again where they are needed.
+    """
+    objects, present = store.objects, _all_manifests(store)
+    rows = {str(artifact) for artifact, made in present.items() if artifact.kind == PIECES and not lineage_of(made)}
+    blobs = _blobs_of_none_but(rows, present)
+    for key in sorted(blobs):  # Before the manifests, by which a repeat finds them.
+        for copy in (key, *quarantined(objects, key)):
+            remove_all(objects, copy)
+    for artifact in sorted(rows):
+        remove_all(objects, f"{artifact}/manifest.json")
+    for key, body in read_records(objects, list(objects.list("memo"))).items():
+        if any(str(reference) in rows for reference in references_in(body)):
+            remove_record(objects, key)
 
 
 def _remove_traces(store: ArtifactStore, erased: Set[str]) -> int:

@@ -1,10 +1,10 @@
 """The pieces of large CSVs at an address: workers read blocks of their bytes, and make the parts of one process.
 
 A row may have quoted line ends, so no block knows alone where its first row begins. The number of quotes before it says
-so, unless a quote is a character of a value. A first round of pieces counts quotes and lines. The second reads each
-block from where a row begins by that count, and checks that a row ends where the next block begins. The first block
-begins with a row, and each check proves the beginning of the next. A file that fails a check is not divided. The third
-round puts the rows together into parts, whose bounds follow from the number of rows that fit their declaration.
+so, unless a value has single quotes as characters. A first round of pieces counts quotes and lines. The second reads
+each block from where a row begins by that count, and checks that a row ends where the next block begins. The first
+block begins with a row, and each check proves the beginning of the next. A file that fails a check is not divided. The
+third round puts the rows together into parts, whose bounds follow from the number of rows that fit their declaration.
 """
 
 import logging
@@ -21,7 +21,7 @@ from gatehouse.data.snapshot.spec import window_of
 from gatehouse.data.sources.base import Raw
 from gatehouse.data.sources.blocks import last_row_end, lines_in
 from gatehouse.data.sources.catalog import open_source
-from gatehouse.data.sources.file_reader import FileReader, parts_of, with_delivered
+from gatehouse.data.sources.file_reader import HEADER, FileReader, parts_of, with_delivered
 from gatehouse.data.sources.files import CSV, FileTable, FolderSource
 from gatehouse.data.sources.row_runs import regrouped
 from gatehouse.errors import SourceError
@@ -72,7 +72,7 @@ class ScanRequest(TableRequest):
 
 
 class Scan(StageModel):
-    """Counts of a block. `ends[0]` holds if the block begins outside quotes, `ends[1]` if inside.
+    """Counts of a block. `ends[0]` is valid if the block begins outside quotes, `ends[1]` if inside.
 
     Each has the index after the last row that ends in the block, -1 for none, and the number of lines before it.
     """
@@ -85,7 +85,7 @@ class Scan(StageModel):
 class BlockRequest(ScanRequest):
     """The rows of a block, from `start` to before `stop`, after so many `lines`.
 
-    `left` bytes follow to the end of the block, so that the last row end is looked for as in the whole file.
+    `left` bytes of the block follow. They are read too, to see that no row ends in them.
     """
 
     lines: int
@@ -95,14 +95,15 @@ class BlockRequest(ScanRequest):
 class Block(StageModel):
     """The artifact with the rows of each window and those rejected, their numbers, and the columns of the file.
 
-    `problem` says why the rows could not be read, if so.
+    `whole` is false if rows do not fit, or if the block begins or ends inside a row. A memo keeps this result, so it
+    quotes no value.
     """
 
     rows: tuple[int, ...] = ()
     rejected: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     files: str = ""
-    problem: str = ""
+    whole: bool = False
 
 
 class PartsRequest(TableRequest):
@@ -129,11 +130,11 @@ def scan_block(request: ScanRequest, store: ArtifactStore) -> Scan:
         assert isinstance(source, FileReader)
         (file,) = source.files_of(request.table, {request.file: request.identity})
         # One byte more says whether a line feed follows.
-        _, windows = source.csv_windows(request.table, file, request.start, request.stop, request.size, ahead=1)
+        stop = min(request.stop + 1, request.size)
+        windows = source.csv_windows(request.table, file, request.start, stop, request.size)
     text = b"".join(windows)
-    after = text[len(text) - 1 :] if request.stop < request.size else b""
-    block = text.removesuffix(after)
-    splits_line_end = block.endswith(b"\r") and after == b"\n"
+    block = text[: request.stop - request.start]
+    splits_line_end = block.endswith(b"\r") and text.endswith(b"\n") and len(text) > len(block)
     quotes, ends = block.count(b'"'), list[tuple[int, int]]()
     for before in (0, 1):
         end = last_row_end(block, quoted=(before + quotes) % 2 == 1)
@@ -149,7 +150,8 @@ def read_block(request: BlockRequest, store: ArtifactStore) -> Block:
         assert isinstance(source, FileReader)
         (file,) = source.files_of(request.table, {request.file: request.identity})
         end = request.stop + request.left
-        beginning, windows = source.csv_windows(request.table, file, request.start, end, request.size)
+        beginning = file.span(0, HEADER) if request.start else b""
+        windows = source.csv_windows(request.table, file, request.start, end, request.size)
         left = None if end == request.size else request.left
         try:
             for raw in source.csv_block(request.table, file, beginning, windows, request.lines, left):
@@ -159,10 +161,10 @@ def read_block(request: BlockRequest, store: ArtifactStore) -> Block:
                     files[_REJECTED.format(number)] = _packed(raw.rejected)
                 rows.append(raw.table.num_rows)
                 rejected.append(raw.rejected.num_rows if raw.rejected is not None else 0)
-        except SourceError as error:  # Rows that misfit, or a block that begins within one: the whole file tells.
-            return Block(problem=str(error))
+        except SourceError:  # Reading the whole file says if it is an error.
+            return Block()
     artifact = str(store.publish(KIND, "rows", files))
-    return Block(rows=tuple(rows), rejected=tuple(rejected), names=names, files=artifact)
+    return Block(rows=tuple(rows), rejected=tuple(rejected), names=names, files=artifact, whole=True)
 
 
 @piece
@@ -182,18 +184,15 @@ def assemble_parts(request: PartsRequest, store: ArtifactStore) -> Parts:
     runs = islice(regrouped(windows(), request.source.rows_per_part), request.count or None)
     parts = parts_of(request.file, request.identity, runs, request.first, ends=not request.count)
     stored = store_parts(with_delivered(parts, declared), declared, window_of(request.window), {}, store)
-    blocks = dict.fromkeys(block for block, _, _ in request.windows)
-    # An erasure finds the rows that were read by what was made from them.
-    return published(stored, store, {f"rows {number}": block for number, block in enumerate(blocks)})
+    return published(stored, store)
 
 
-def published(stored: Sequence[Stored], store: ArtifactStore, origin: Mapping[str, str] | None = None) -> Parts:
-    """Parts, and an artifact with their files that was derived from `origin`."""
+def published(stored: Sequence[Stored], store: ArtifactStore) -> Parts:
+    """Parts, and an artifact with their files."""
     blobs = {f"part-{number:05d}.parquet": part.blob for number, part in enumerate(stored)}
     blobs |= {f"rejected-{number:05d}.parquet": part.rejected for number, part in enumerate(stored)}
     files = {path: blob.entry(path) for path, blob in blobs.items() if blob}
-    artifact = store.publish(KIND, "parts", files, derived_from=origin)
-    return Parts(parts=tuple(part.to_json() for part in stored), files=str(artifact))
+    return Parts(parts=tuple(part.to_json() for part in stored), files=str(store.publish(KIND, "parts", files)))
 
 
 def _packed(table: pa.Table) -> bytes:
@@ -203,7 +202,7 @@ def _packed(table: pa.Table) -> bytes:
 
 
 def is_divisible(spec: FileTable, file: Mapping[str, Any], block_size: int) -> bool:
-    """Whether a file has several blocks, its bytes are those of the text, and its store tells cheaply if it changed."""
+    """Whether a file has several blocks, its bytes are those of the text, and the file system has its checksum."""
     is_csv = file["name"].lower().endswith(CSV) and spec.encoding == "utf-8"
     return is_csv and file["bytes"] > block_size and not file["identity"].startswith("xxh3_128:")
 
@@ -226,8 +225,8 @@ def store_blocks(
     reading = {name: _block_requests(contents[name], borders[name], scans[name]) for name in borders}
     blocks = _round(store, read_block, {name: requests for name, requests in reading.items() if requests})
     for name in borders:
-        if problem := next((block.problem for block in blocks.get(name, ()) if block.problem), ""):
-            logger.warning("%s is read by one worker and not in blocks: %s", name, problem)
+        if not all(block.whole for block in blocks.get(name, ())):
+            logger.warning("%s is read by one worker: rows do not fit, or single quotes hide where rows begin", name)
             del blocks[name]
     assembling = {name: _parts_requests(contents[name], read, window) for name, read in blocks.items()}
     parts = _round(store, assemble_parts, assembling)

@@ -71,7 +71,9 @@ def store_table(
         # The start of a cluster costs more than it saves.
         return store_parts(source.parts(name, earlier), table, window_of(window), parts_before, store)
     assert isinstance(source, FileReader) and isinstance(spec, FolderSource)
-    known = {file["name"]: file["identity"] for file in state["files"] if file not in new}
+    known = {file["name"]: file["identity"] for file in state["files"]}
+    for file in new:
+        del known[file["name"]]
     stored = store_parts(source.parts(name, earlier, known), table, window_of(window), parts_before, store)
     alone, columns = spec.model_copy(update={"tables": {name: table}}), tuple(table.columns)
     body: dict[str, Any] = {"source": alone, "table": name, "columns": columns, "location": source.place}

@@ -23,10 +23,9 @@ def blocks(
 ) -> Iterator[tuple[int, bytes]]:
     """Cut a text after the last row that ends in each window; each block comes with the number of lines before it.
 
-    With a delimiter the text is a CSV. It begins after `lines` lines. If it goes on after the windows, the last row
-    ends in them `left` bytes before their end, and what follows is no part of it. Raises SourceError for a quote that
-    opens a value and is not closed at its end, which parsers accept in silence, if no row ends within `longest` bytes,
-    and if the last row ends elsewhere.
+    With a delimiter the text is a CSV. It begins after `lines` lines. If it goes on after the windows, the last whole
+    row ends `left` bytes before their end. Raises SourceError for a quote that opens a value and is not closed at its
+    end, which parsers accept in silence, if no row ends within `longest` bytes, and if the last row ends elsewhere.
     """
     text, quote = b"", -1
     for window in windows:

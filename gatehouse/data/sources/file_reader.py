@@ -30,7 +30,8 @@ from gatehouse.store.store import ArtifactStore
 WINDOW = 8 * 2**20
 """Bytes of text that are parsed together; they make no difference to the result."""
 _LONGEST_ROW = 64 * 2**20
-_HEADER = 2**20
+HEADER = 2**20
+"""Bytes at the beginning of a CSV in which its header must end, for blocks of it to be read."""
 _Rows = TypeVar("_Rows")
 
 
@@ -80,28 +81,25 @@ class FileReader:
             raise SourceError(f"Table {table}: {gone[0]} is gone. Nothing was published; run again when it is there.")
         return files
 
-    def csv_windows(
-        self, table: str, file: RawFile, start: int, stop: int, size: int, ahead: int = 0
-    ) -> tuple[bytes, list[bytes]]:
-        """The beginning of a CSV of `size` bytes at an address, empty for a `start` of 0, and windows of its bytes.
+    def csv_windows(self, table: str, file: RawFile, start: int, stop: int, size: int) -> list[bytes]:
+        """The bytes of a file of `size` bytes at an address from `start` to before `stop`, in windows.
 
-        These go from `start` to before `stop`, and have the `ahead` bytes after it, too. Raises SourceError if they
-        cannot be read, or if the file has another size or identity.
+        Raises SourceError if they cannot be read, or if the file has another size or identity.
         """
-        edges = [start, *range(start - start % WINDOW + WINDOW, stop, WINDOW), stop + ahead]
+        edges = [start, *range(start - start % WINDOW + WINDOW, stop, WINDOW), stop]
         windows = [file.span(*edge) for edge in itertools.pairwise(edges)]
-        beginning = b"" if start == 0 else file.span(0, _HEADER)
         if file.size() != size:
             raise _changed(table, file)
         self._require_unchanged(table, file)
-        return beginning, windows
+        return windows
 
     def csv_block(
         self, table: str, file: RawFile, beginning: bytes, windows: Sequence[bytes], lines: int, left: int | None
     ) -> Iterator[Raw]:
         """The rows in windows of a CSV, up to the one that ends `left` bytes before their end; None for its last block.
 
-        `lines` end before them. Raises SourceError if no row ends there, or if the rows cannot be read.
+        The windows begin after `lines` lines. `beginning` has the header, and is empty if the first window has it.
+        Raises SourceError if no row ends there, or if the rows cannot be read.
         """
         spec = self._spec.tables[table].in_files()
         if not beginning:
@@ -196,7 +194,7 @@ class FileReader:
             start = header_end(beginning, spec.delimiter.encode())
             texts = itertools.chain([(lines_in(beginning[:start]), beginning[start:])], texts)
         elif header_end(beginning, spec.delimiter.encode()) == len(beginning):
-            raise SourceError(f"Table {table}: {file.name} has a header of more than {_HEADER:,} bytes.")
+            raise SourceError(f"Table {table}: {file.name} has a header of more than {HEADER:,} bytes.")
         rows = CsvRows.open(table, file.name, spec, self._spec, beginning)
         yield from in_turn(lambda block: rows.read(*block), texts)
 

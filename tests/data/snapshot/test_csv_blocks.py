@@ -101,7 +101,7 @@ def test_a_file_is_not_divided_where_its_quotes_mislead_or_a_row_does_not_fit(
     rows = [f'{row},{row}" pipe\n' for row in range(100)]
     text = "".join(["n,t\n", '0,"quoted\nvalue"\n', *rows]).encode()
     assert divided_and_whole(tmp_path, text, window=64, windows=1, rows=16)[0] is None
-    monkeypatch.setattr(file_reader, "_HEADER", 3)
+    monkeypatch.setattr(csv_blocks, "HEADER", 3)
     text = "".join(["n,t\n", *(f"{row},text\n" for row in range(100))]).encode()
     assert divided_and_whole(tmp_path, text, window=64, windows=1, rows=16)[0] is None
 
@@ -129,6 +129,8 @@ def test_a_snapshot_of_a_bucket_takes_large_files_in_rounds_and_an_erasure_finds
         name: "".join(["n,t\n", *(f"{row},Slartibartfast {name}\n" for row in range(rows[name]))]) for name in rows
     }
     texts["f"] += '5,"x\n' + "y\n" * 200 + '"\n'  # A row as long as a block.
+    quoted = [f'{row},"long Slartibartfast\n{row},g"\n' for row in range(70, 140)]
+    texts["g"] = "".join(["n,t\n", *(f"{row},Slartibartfast g\n" for row in range(70)), '1,5" pipe\n', *quoted])
     table = {"member": "*.csv", "columns": {"n": "int64", "t": "string"}}
     body = {"name": "s", "path": f"s3://{BUCKET}/raw", "rows_per_part": 8, "tables": {"t": table}}
     request = SnapshotRequest(source=FolderSource.model_validate(body))
@@ -144,6 +146,7 @@ def test_a_snapshot_of_a_bucket_takes_large_files_in_rounds_and_an_erasure_finds
         monkeypatch.setattr(file_pieces, "engine_of", lambda _: Engine(kind="ray"))
         store = ArtifactStore.open(tmp_path / "divided")
         assert snapshot(request, store) == whole
+    assert len(list(store.objects.list("memo/read_block"))) > len(list(store.references("pieces")))
     assert [name for name, _ in ROUNDS] == ["scan_block", "read_block", "assemble_parts", "store_files"]
     erase(store, plan_erasure(store, whole.snapshot), "request 12", "me")
     for key in store.objects.list(""):
