@@ -121,14 +121,15 @@ def _remove_rows_of_pieces(store: ArtifactStore) -> None:
     objects, present = store.objects, _all_manifests(store)
     rows = {str(artifact) for artifact, made in present.items() if artifact.kind == PIECES and not lineage_of(made)}
     blobs = _blobs_of_none_but(rows, present)
-    for key in sorted(blobs):  # Before the manifests, by which a repeat finds them.
+    # Manifests go last: by them the repeat of an eraser that was killed finds the rest.
+    for key, body in read_records(objects, list(objects.list("memo"))).items():
+        if any(str(reference) in rows for reference in references_in(body)):
+            remove_record(objects, key)
+    for key in sorted(blobs):
         for copy in (key, *quarantined(objects, key)):
             remove_all(objects, copy)
     for artifact in sorted(rows):
         remove_all(objects, f"{artifact}/manifest.json")
-    for key, body in read_records(objects, list(objects.list("memo"))).items():
-        if any(str(reference) in rows for reference in references_in(body)):
-            remove_record(objects, key)
 
 
 def _remove_traces(store: ArtifactStore, erased: Set[str]) -> int:

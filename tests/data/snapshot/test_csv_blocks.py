@@ -47,6 +47,7 @@ def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return [piece.run(request, store, piece.key(request)) for piece, request in requests]
 
     ROUNDS.clear()
+    # Another process would not see the small windows below, which only this process has.
     monkeypatch.setattr(csv_blocks, "run_pieces", run_pieces)
     monkeypatch.setattr(file_pieces, "run_pieces", run_pieces)
 
@@ -101,7 +102,7 @@ def test_a_file_is_not_divided_where_its_quotes_mislead_or_a_row_does_not_fit(
     rows = [f'{row},{row}" pipe\n' for row in range(100)]
     text = "".join(["n,t\n", '0,"quoted\nvalue"\n', *rows]).encode()
     assert divided_and_whole(tmp_path, text, window=64, windows=1, rows=16)[0] is None
-    monkeypatch.setattr(csv_blocks, "HEADER", 3)
+    monkeypatch.setattr(csv_blocks, "HEADER", 3)  # Shorter than the header of the file.
     text = "".join(["n,t\n", *(f"{row},text\n" for row in range(100))]).encode()
     assert divided_and_whole(tmp_path, text, window=64, windows=1, rows=16)[0] is None
 
@@ -141,9 +142,9 @@ def test_a_snapshot_of_a_bucket_takes_large_files_in_rounds_and_an_erasure_finds
         for name, text in texts.items():
             files.pipe_file(f"{BUCKET}/raw/{name}.csv", text.encode())
         whole = snapshot(request, ArtifactStore.open(tmp_path / "whole"))
-        monkeypatch.setattr(file_reader, "WINDOW", 64)
-        monkeypatch.setattr(file_pieces, "BYTES", 256)
-        monkeypatch.setattr(file_pieces, "engine_of", lambda _: Engine(kind="ray"))
+        monkeypatch.setattr(file_reader, "WINDOW", 64)  # Small files then have many windows,
+        monkeypatch.setattr(file_pieces, "BYTES", 256)  # and many blocks.
+        monkeypatch.setattr(file_pieces, "engine_of", lambda _: Engine(kind="ray"))  # Only a cluster divides files.
         store = ArtifactStore.open(tmp_path / "divided")
         assert snapshot(request, store) == whole
     assert len(list(store.objects.list("memo/read_block"))) > len(list(store.references("pieces")))
