@@ -60,7 +60,7 @@ _NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**6
     least=1e-05, share=1e-05, shift=1e300, values=["\U0001f6eb"], name="\U0001f6eb", owner="~", at=datetime(1, 1, 1)
 )
 @settings(max_examples=100, deadline=None)
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 def test_any_numbers_and_texts_of_a_contract_are_published_as_they_are(
     least: float, share: float, shift: float, values: list[str], name: str, owner: str, at: datetime
 ) -> None:
