@@ -102,10 +102,12 @@ class Outbox:
         return max((destination.days for destination in self.destinations.values()), default=0.0)
 
     def announced(self) -> list[str]:
-        """The keys of what was announced in these days and of the marks beside it, the oldest first."""
-        today = datetime.now(UTC)
-        days = [today - timedelta(days=day) for day in range(int(self.days) + 1, -1, -1)] if self.days else []
-        return [key for day in days for key in self._store.objects.list(f"{FOLDER}/{self._project}/{day:%Y-%m-%d}")]
+        """The keys of what was announced in these days and of the marks beside it, by second and then as in `TYPES`."""
+        today, ages = datetime.now(UTC), range(int(self.days) + 2) if self.days else ()
+        folders = [f"{FOLDER}/{self._project}/{today - timedelta(days=age):%Y-%m-%d}" for age in ages]
+        keys = [key.split("_", 2) for folder in folders for key in self._store.objects.list(folder)]
+        keys.sort(key=lambda key: (key[0], [*TYPES, key[1]].index(key[1])))
+        return ["_".join(key) for key in keys]
 
     def send(self) -> dict[tuple[str, str], Delivery]:
         """Send what was not accepted, the oldest first; gives deliveries by key of the announcement, and destination.

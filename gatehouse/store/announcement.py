@@ -11,17 +11,18 @@ from gatehouse.store.store import ArtifactStore
 FOLDER = "events"
 Tone = Literal["bad", "warn", "good"]
 TYPES = {
-    "run.ended": "A run of a pipeline ended.",
     "data.delivered": "A run read data that no run had read before: there is a new snapshot.",
     "drift.found": "Monitoring found a change, or could not judge.",
-    "model.registered": "The gate made a candidate a version.",
     "model.refused": "The gate refused a candidate.",
+    "model.registered": "The gate made a candidate a version.",
     "model.awaiting-approval": "A version waits for the approval of a person.",
+    "rollout.stepped": "A version became shadow or canary, or got another share of the requests.",
     "model.promoted": "A version became the champion.",
     "model.rolled-back": "A version was taken out of an alias, as by a rollback.",
-    "rollout.stepped": "A version became shadow or canary, or got another share of the requests.",
+    "run.ended": "A run of a pipeline ended.",
     "schedule.late": "No run of a schedule succeeded in time.",
 }
+"""In the order in which a run causes them: the times of records are whole seconds."""
 
 
 @dataclass(frozen=True)

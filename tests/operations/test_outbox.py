@@ -102,6 +102,16 @@ def test_a_run_tells_what_it_delivered_found_and_decided_once(
     assert len({body["id"] for body in ops.bodies}) == len(ops.bodies)
 
 
+def test_events_of_one_second_are_sent_in_the_order_of_their_causes(store: ArtifactStore, ops: Hook) -> None:
+    now = float(int(time.time())) - 5
+    for type_ in sorted(TYPES):
+        say(store, f"later {type_}", type_, now + 1)
+        say(store, type_, type_, now)
+    end(store, kfp_state="FAILED")
+    assert types(ops)[: 2 * len(TYPES)] == [*TYPES, *TYPES]
+    assert [list(TYPES).index(f"model.{name}") for name in ("registered", "promoted", "rolled-back")] == [3, 6, 7]
+
+
 def test_a_destination_may_be_named_json(store: ArtifactStore, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GATEHOUSE_EVENTS_JSON_WEBHOOK", hook.url)
     for _ in range(2):
