@@ -115,15 +115,16 @@ class LocalLauncher:
         def copy_lines() -> None:
             """Copy until the stream ends, even if the file cannot be written: a full pipe would block the training."""
             full = False
-            for line in stream:
-                try:
-                    with open(log, "ab") as file:
-                        file.write(line)
-                except OSError as error:
-                    if not full:
-                        logger.warning("%s cannot be written (%s): the training continues.", log, error.strerror)
-                    full = True
-                logger.info("%s", line.decode(errors="replace").rstrip())
+            with stream:
+                for line in stream:
+                    try:
+                        with open(log, "ab") as file:
+                            file.write(line)
+                    except OSError as error:
+                        if not full:
+                            logger.warning("%s cannot be written (%s): the training continues.", log, error.strerror)
+                        full = True
+                    logger.info("%s", line.decode(errors="replace").rstrip())
 
         reader = Thread(target=copy_lines, daemon=True)
         reader.start()

@@ -248,8 +248,8 @@ def test_killed_at_any_step_an_event_arrives_and_again_only_if_it_had_arrived(
         ops.posts.clear()
         say(store, "first")
 
-        def work(store: ArtifactStore = store) -> None:
-            say(store, "second")
+        def work(store: ArtifactStore = store, now: float = time.time()) -> None:
+            say(store, "second", at=now)
             Outbox(store, "flights", OPS).send()
 
         with killed_at(store, number + 1, changes=("put_bytes", "delete")):

@@ -1,6 +1,7 @@
 """A Ray cluster on this machine, of one node with four processors."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -48,7 +49,7 @@ def ray_cluster(token: str = "", dashboard: bool = False) -> Iterator[str]:
             yield f"http://127.0.0.1:{pages}" if dashboard else f"127.0.0.1:{port}"
         finally:
             _disconnect()
-            head.terminate()
+            os.killpg(head.pid, signal.SIGKILL)  # Asked to end, it would let pieces end first.
             head.wait(60)
 
 

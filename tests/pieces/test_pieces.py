@@ -169,7 +169,7 @@ from pathlib import Path
 from gatehouse.pieces.piece import run_pieces
 from gatehouse.store.store import ArtifactStore
 from tests.pieces.squares import SquareRequest, square
-requests = [SquareRequest(number=number, folder=sys.argv[2], seconds=0.2) for number in range(8)]
+requests = [SquareRequest(number=number, folder=sys.argv[2], seconds=0.4) for number in range(8)]
 print([result.square for result in run_pieces(ArtifactStore.open(sys.argv[1]), [(square, each) for each in requests])])
 """
 

@@ -143,7 +143,7 @@ def begin_a_job(store: ArtifactStore, tmp_path: Path, *live: str) -> "subprocess
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
     os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
 
 
 def test_metrics_of_a_killed_job_are_delivered_and_a_resumed_job_continues_its_run(
