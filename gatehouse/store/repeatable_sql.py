@@ -3,7 +3,8 @@
 DuckDB adds doubles in the order in which threads and blocks come, so the last bits of a sum differ from run to run.
 Here an aggregate of doubles becomes sums of whole numbers, which no order changes and which can be added to those of
 other rows: every double is divided into three parts of 62 bits, in steps of 2^24, 2^-38 and 2^-100. Aggregates without
-such a form read their rows in the order of the values. A query without aggregates of doubles stays as it is.
+such a form read their rows in the order of the values. Rows that ORDER BY leaves equal are in the order of the columns
+that the query reads where a window, LIMIT or DISTINCT ON chooses among them. Any other query stays as it is.
 """
 
 import json
@@ -15,6 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 from gatehouse.errors import ConfigurationError
+from gatehouse.store.database import quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,7 +75,11 @@ _CHOOSING = (
     *("first", "last", "any_value", "arbitrary", "mode", "list", "array_agg", "string_agg", "group_concat", "listagg"),
     *("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"),
 )
-"""Aggregates whose result depends on the order of rows, of any type. In a window the order is that of OVER."""
+"""Aggregates whose result depends on the order of rows, of any type."""
+_PLACED = ("row_number", "ntile", "lag", "lead")
+"""Functions of a window that read the place of a row in it, whatever the frame."""
+_OF_FRAMES = (*_CHOOSING, "first_value", "last_value", "nth_value")
+"""Functions of a window that choose among the rows of a frame, also among those that ORDER BY leaves equal."""
 _REPLACED = {*_FORMS, *_ORDERED, *_CHOOSING}
 _APPROXIMATE = {
     "approx_quantile": "take quantile_cont",
@@ -87,7 +93,7 @@ _CLOCK = (
     *("current_localtime", "current_localtimestamp"),
 )
 _CLOCK_WORDS = ("current_timestamp", "current_date", "current_time", "localtimestamp", "localtime")
-_OTHER_WORDS = ("age", "sample", "tablesample", "summarize")
+_OTHER_WORDS = ("age", "sample", "tablesample", "summarize", "over", "limit", "offset", "fetch", r"distinct\s+on")
 _OF_DUCKDB = ("geomean", "weighted_avg")
 """Macros of DuckDB with such aggregates."""
 _MATTERS = re.compile(
@@ -104,11 +110,11 @@ Node = dict[str, Any]
 
 
 def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, macros: str = "") -> str:
-    """The query with aggregates of doubles that do not depend on the order of rows; its lines stay in their place.
+    """The query with aggregates, windows and limits that do not depend on the order of rows.
 
-    `where` names the query in errors, such as `views/sales.sql`; `macros` is the SQL of the connection's macros. A
-    query that DuckDB refuses comes back as it is. Raises ConfigurationError with the line of all that gives other rows
-    at each run, such as `random()`.
+    Its lines stay in their place, unless it has LIMIT or DISTINCT ON. `where` names the query in errors, such as
+    `views/sales.sql`; `macros` is the SQL of the connection's macros. A query that DuckDB refuses comes back as it is.
+    Raises ConfigurationError with the line of all that gives other rows at each run, such as `random()`.
     """
     if not _MATTERS.search(query) and not _MATTERS.search(macros):
         return query
@@ -129,7 +135,8 @@ class _Rewriting:
         called = {_name(node) for node in _nodes(self.tree)}
         self.macros = self.macros_that_matter() if _MATTERS.search(macros) or called & {*_OF_DUCKDB} else {}
         self.columns: list[Any] | None = None
-        self.only_whole = False
+        self.only_whole, self.in_one_piece = False, False
+        self.ties: list[Node] = []
         self.problems: list[str] = []
         self.edits: list[tuple[int, int, Any, Any]] = []
         self.line, self.macro = 1, ""
@@ -150,11 +157,12 @@ class _Rewriting:
                 text = self.text(holder[key]).encode()
                 lines = b"\n" * (source[start:stop].count(b"\n") - text.count(b"\n"))
                 written, end = written + source[end:start] + text + lines, stop
-        query = (written + source[end:]).decode()
+        query = self.text(self.tree) if self.in_one_piece else (written + source[end:]).decode()
         if self.columns and self.described(query) != self.columns:
             raise ConfigurationError(
-                f"{self.where}: expected a name (`AS …`) for every column with an aggregate of doubles, found one that "
-                "the query reads by the name that DuckDB gives to it, or SQL that cannot be rewritten."
+                f"{self.where}: expected SQL that can be rewritten so that it does not depend on the order of rows. "
+                "Name each column with an aggregate of doubles or a window (AS …), each subquery and function in FROM, "
+                "and groups beside a window, in place of ALL. Beside QUALIFY, no table may have the name of a column."
             )
         return query
 
@@ -179,12 +187,18 @@ class _Rewriting:
                 holder[key] = node
                 return False
         else:
-            of_pivot = node.get("type") == "PIVOT"
+            of_pivot, ties = node.get("type") == "PIVOT", self.ties
+            self.ties = self.ties_of(node) if "select_list" in node else ties
             children = [self.visit(node, child, pivoted or (of_pivot and child == "aggregates")) for child in node]
+            if "modifiers" in node:
+                children.append(self.limit(node))
+            self.ties = ties
+            window = self.window(node) if node.get("class") == "WINDOW" else node
+            holder[key] = window
             form = self.form(holder, key, pivoted) if _name(node) in _REPLACED else None
-            if form is None:
+            if form is None and window is node:
                 return max(children, default=False)
-            holder[key] = form
+            holder[key] = form or window
         holder[key]["alias"] = node["alias"] or holder[key]["alias"]
         if length:
             unnamed = {"alias": ""} if "class" in node else {}  # The name of an expression is no part of its place.
@@ -233,8 +247,8 @@ class _Rewriting:
         if len(fitting) != 1 or any(argument["name"] for argument in function["arguments"]):
             self.problems.append(
                 f"{self.where}:{self.line}: expected a value for each parameter of the macro {name}, in order, and no "
-                "other macro of that name with as many, since it has an aggregate of doubles or another result at "
-                "each run"
+                "other macro of that name with as many, since it has an aggregate of doubles, a window, a limit or "
+                "another result at each run"
             )
             return None
         parameters, types, text = fitting[0]
@@ -254,6 +268,88 @@ class _Rewriting:
                 aggregate.update(node | called)
         return expression
 
+    def ties_of(self, select: Node) -> list[Node]:
+        """Expressions that differ for all rows that the columns of a SELECT, or its groups, tell apart."""
+        columns, groups = select["select_list"], select["group_expressions"]
+        if groups:
+            places = [group.get("literal", {"kind": ""}) for group in groups]
+            return [
+                columns[int(place["text"]) - 1] if place["kind"] == "INTEGER" else group
+                for group, place in zip(groups, places, strict=True)
+            ]
+        parts = [*_nodes([columns, select["qualify"], select["modifiers"]])]
+        read = {self.text(part): part for part in parts if part.get("class") == "COLUMN_REF"}
+        aliases = {column["alias"].lower() for column in columns}
+        opaque = any(part.get("class") in ("STAR", "SUBQUERY", "LAMBDA") for part in parts)
+        if not opaque and not aliases & {part["column_names"][0].lower() for part in read.values()}:
+            return list(read.values())
+        tables, names = [select["from_table"]], list[str]()
+        for table in tables:
+            if table["type"] == "JOIN":
+                tables += [table["left"]] if table["join_type"] in ("SEMI", "ANTI") else [table["left"], table["right"]]
+            elif table["type"] != "EMPTY":
+                names.append(table["alias"] or table.get("table_name") or "unnamed_subquery")
+        if select["qualify"] and len(names) == len({*names}):  # QUALIFY takes no COLUMNS; a table's name is its row.
+            return [self.expression(f"struct_values({quoted(name)})") for name in names]
+        return [self.expression("row(*COLUMNS(*))")] if names else []
+
+    def window(self, node: Node) -> Node:
+        """A function of a window, in which no two rows are equal that its SELECT tells apart, where that matters."""
+        by_rows, keys = "_ROWS" in node["start"] + node["end"], ["orders"]
+        if _name(node) in _PLACED:
+            keys = ["arg_orders" if node["arg_orders"] else "orders"]
+        elif _name(node) in _OF_FRAMES:
+            keys = ["orders"] * by_rows + ["arg_orders"] * bool(not by_rows or node["arg_orders"])
+        elif not by_rows:
+            return node
+        if not self.runs():
+            return node
+        for key in keys:
+            orders = node[key] or node["orders"]
+            ordered = {self.text(part) for part in (*node["partitions"], *(order["expression"] for order in orders))}
+            ties = [tie for tie in self.ties if self.text(tie | {"alias": ""}) not in ordered]
+            node = node | {key: [*orders, *map(_ascending, ties)]} if ties else node
+        return node
+
+    def limit(self, query: Node) -> bool:
+        """Let LIMIT and DISTINCT ON choose by ORDER BY, and then by all columns; says whether there was anything."""
+        by_type = {modifier["type"]: modifier for modifier in query["modifiers"]}
+        distinct, order = by_type.get("DISTINCT_MODIFIER"), by_type.get("ORDER_MODIFIER")
+        on = distinct and distinct["distinct_on_targets"]
+        if not on and "LIMIT_MODIFIER" not in by_type:
+            return False
+        orders = order["orders"] if order else []
+        first = query
+        while first["type"] == "SET_OPERATION_NODE" and "BY_NAME" not in first["setop_type"]:
+            first = first["children"][0]
+        columns = first.get("select_list") or [{"class": "STAR"}]
+        ties = [self.expression(str(number)) for number in range(1, len(columns) + 1)]
+        by_all = any(order["expression"]["class"] == "STAR" and not order["expression"]["expr"] for order in orders)
+        if by_all or not self.runs():
+            return False
+        if any(map(_stars, columns)):
+            if "select_list" not in query or (distinct and not on):
+                self.problems.append(
+                    f"{self.where}:{self.line}: expected the same rows at every run, found LIMIT beside columns "
+                    "without a name (*); name them, or write ORDER BY ALL"
+                )
+            ties = self.ties
+        query["modifiers"] = [modifier for modifier in query["modifiers"] if modifier is not order]
+        place = 1 if distinct else 0
+        query["modifiers"].insert(place, {"type": "ORDER_MODIFIER", "orders": [*orders, *map(_ascending, ties)]})
+        self.in_one_piece = True
+        return True
+
+    def runs(self) -> bool:
+        """Whether DuckDB takes the query; from then on its columns are known, and the macros are there."""
+        if self.columns is None:
+            self.columns = self.described(self.query)
+            self.only_whole = not self.macros and self.all_whole()
+            with _defining:  # Not twice at the same time.
+                for macro in re.split(r"\n(?=\w)", _MACROS.strip()) if self.columns else ():
+                    self.connection.execute(f"CREATE MACRO IF NOT EXISTS gatehouse_{macro}")
+        return bool(self.columns)
+
     def form(self, holder: Any, key: Any, pivoted: bool) -> Node | None:
         """The replacement of the aggregate in `holder[key]`; None if it adds no doubles, or the query does not run."""
         node: Node = holder[key]
@@ -267,13 +363,7 @@ class _Rewriting:
             arguments, by = arguments[:1], arguments[1:2]
             if any(self.text(part) == self.text(arguments[0]) for row in by for part in _members(row)):
                 return None  # As in arg_max(x, (y, x)): equal rows have equal results.
-        if self.columns is None:
-            self.columns = self.described(self.query)
-            self.only_whole = not self.macros and self.all_whole()
-            with _defining:  # Not twice at the same time.
-                for macro in re.split(r"\n(?=\w)", _MACROS.strip()) if self.columns else ():
-                    self.connection.execute(f"CREATE MACRO IF NOT EXISTS gatehouse_{macro}")
-        if not self.columns:
+        if not self.runs():
             return None
         in_order = pivoted or node["distinct"] or name in (*_ORDERED, *_CHOOSING) or _stars(node)
         if name in _TYPED and not in_order:
@@ -284,7 +374,7 @@ class _Rewriting:
         if in_order:
             window = node["class"] == "WINDOW"
             orders = [*(node["arg_orders"] if window else node["order_bys"]["orders"])]
-            orders += ({"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": x} for x in arguments)
+            orders += map(_ascending, arguments)
             return node | {"arg_orders": orders, "order_bys": {"type": "ORDER_MODIFIER", "orders": orders}}
         x = f"CAST({self.text(arguments[0])} AS DOUBLE)"
         over = self.text(_calling(node, "gatehouse_call", self.expression("1"))).removeprefix("gatehouse_call(1)")
@@ -384,6 +474,10 @@ def _name(node: Node) -> str:
 
 def _arguments(node: Node) -> list[Node]:
     return [argument["expression"] for argument in node["arguments"]]
+
+
+def _ascending(expression: Node) -> Node:
+    return {"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": expression | {"alias": ""}}
 
 
 def _members(node: Node) -> list[Node]:

@@ -129,7 +129,7 @@ def test_an_aggregate_means_what_it_means_in_duckdb(limited: Connections, name: 
         'SELECT "sum(v)" FROM (SELECT sum(v) FROM t)',
         "SELECT place, sum(sum(v)) OVER (ORDER BY place) AS s FROM t GROUP BY place",
         "SELECT sum(COLUMNS(['v', 'whole', 'd'])), v.sum(), SUM(t.v), main.sum(v) FROM t",
-        "SELECT place FROM t GROUP BY ALL HAVING stddev(v) > 1 ORDER BY corr(v, w) DESC, sum(v) LIMIT 1",
+        "SELECT place FROM t GROUP BY ALL HAVING stddev(v) > 1 ORDER BY corr(v, w) DESC, sum(v)",
         "SELECT who, n FROM t WHERE n < 99 WINDOW w AS (PARTITION BY place ORDER BY n) QUALIFY sum(v) OVER w > 9",
         "FROM (SELECT place, v FROM t) PIVOT (sum(v) FOR place IN (1, 2))",
         "SELECT n, (SELECT sum(b.v) FROM t AS b WHERE b.n < a.n) AS s FROM t AS a WHERE n < 9",
@@ -170,9 +170,57 @@ def test_the_order_of_rows_chooses_no_value(limited: Connections, aggregate: str
     assert len(digests) == 1
 
 
+TIES = (
+    "SELECT g, n FROM s LIMIT 9",
+    "SELECT * FROM s ORDER BY {o} LIMIT 9 OFFSET 2",
+    "WITH c AS (SELECT n, g FROM s ORDER BY {o} DESC LIMIT 10%) SELECT g, sum(n) AS a FROM c GROUP BY g",
+    "SELECT g, (SELECT max(m) FROM (SELECT r.n AS m FROM s AS r WHERE r.g = s.g ORDER BY {o} LIMIT 2)) AS a FROM s",
+    "(SELECT n, o, p FROM s) UNION ALL (SELECT n + 1, o, p FROM s) ORDER BY {o} LIMIT 5",
+    "SELECT DISTINCT ON (g) g, n FROM s ORDER BY g, {o}",
+    "SELECT DISTINCT ON (g) * FROM s ORDER BY g, {o}",
+    "SELECT g, n AS a FROM s QUALIFY row_number() OVER (PARTITION BY g ORDER BY {o} NULLS FIRST) = 1",
+    "SELECT * FROM s QUALIFY row_number() OVER (PARTITION BY g ORDER BY {o}) = 1",
+    "SELECT a.*, b.n AS m FROM s AS a JOIN s AS b USING (g) QUALIFY lead(m) OVER (PARTITION BY g ORDER BY a.o) = 2",
+    "SELECT *, row_number() OVER (PARTITION BY g ORDER BY {o}) FROM s",
+    "SELECT n, lag(n) OVER w AS a, lead(n, 2, 0) OVER w AS b, ntile(3) OVER w AS c FROM s WINDOW w AS (ORDER BY {o})",
+    "SELECT lower(t) AS t, row_number() OVER (ORDER BY {o}) AS a, n FROM s",
+    "SELECT g, n, sum(n) OVER (PARTITION BY g ORDER BY {o} ROWS 1 PRECEDING) AS a FROM s",
+    "SELECT g, n, max(n) OVER (PARTITION BY g ORDER BY {o} ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) AS a FROM s",
+    "SELECT n, sum(n / 8) OVER (PARTITION BY g ORDER BY {o} ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS a FROM s",
+    "SELECT g, first_value(n) OVER (PARTITION BY g ORDER BY o RANGE 2 PRECEDING) AS a FROM s",
+    "SELECT n, last_value(n IGNORE NULLS) OVER (PARTITION BY g ORDER BY {o}) AS a FROM s",
+    "SELECT n, nth_value(n, 2 ORDER BY {o}) OVER (PARTITION BY g) AS a FROM s",
+    "SELECT g, list(n) OVER (PARTITION BY g ORDER BY o) AS a FROM s",
+    "SELECT n % 200 AS m, row_number() OVER (ORDER BY count(*)) AS a FROM s GROUP BY 1",
+    "SELECT n, ranked(o) AS a FROM s",
+)
+"""Queries that choose among the rows that the order `{o}` leaves equal."""
+
+
+@pytest.mark.parametrize("query", TIES)
+def test_rows_that_an_order_leaves_equal_have_one_order(limited: Connections, query: str) -> None:
+    macro = "CREATE OR REPLACE MACRO ranked(x) AS row_number() OVER (ORDER BY x)"
+    plain, digests = set(), set()
+    for connection, seed in [(connection, seed) for connection in limited[:2] for seed in range(3)]:
+        connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE s AS SELECT n, n % 5 AS g, n % 3 AS o, n % 3 AS p, (n % 20)::VARCHAR AS t "
+            f"FROM range(900) AS r(n) ORDER BY hash(n, {seed}); {macro}"
+        )
+        plain.add(str(digest(connection, query.format(o="o, p"))))
+        digests.add(str(digest(connection, repeatable(connection, query.format(o="o, p"), "q", macro))))
+        total = query.format(o="o, n")
+        if "ORDER BY o, n" in total:
+            assert digest(connection, repeatable(connection, total, "q", macro)) == digest(connection, total)
+    assert len(digests) == 1 < len(plain)
+
+
 @pytest.mark.parametrize(
     "query",
     [
+        "SELECT n, rank() OVER (ORDER BY place), sum(n) OVER (ORDER BY place), count(*) OVER () FROM t",
+        "SELECT place, n, row_number() OVER (PARTITION BY place ORDER BY n) FROM t",
+        "SELECT n FROM t ORDER BY ALL LIMIT 3",
+        "SELECT row_number() OVER ()",
         "SELECT first(n) OVER (ORDER BY n), count(*) AS last FROM t",
         "SELECT sum(whole), avg(n), sum(d), avg(d), max(v), median(v), 'random()' AS \"now\" FROM t -- sum(v)",
         "SELECT sum(sum(whole)) OVER (), total(n), avg(n) OVER (ORDER BY n), sum(TIME '01:00' - TIME '00:30') FROM t",
@@ -198,6 +246,11 @@ def test_a_query_without_doubles_to_add_stays_as_it_is(limited: Connections, que
         ("SELECT\n defaulted(v) FROM t", ["q:2"]),
         ("FROM (PIVOT t ON place USING sum(v))", ["q"]),
         ("SELECT ((sum(v) + 1)) FROM t", ["q"]),
+        ("SELECT DISTINCT * FROM t ORDER BY n LIMIT 2", ["q:1"]),
+        ("SELECT n FROM t UNION BY NAME SELECT v FROM t LIMIT 2", ["q:1"]),
+        ("SELECT who, count(*) AS c, row_number() OVER (ORDER BY count(*)) AS r FROM t GROUP BY ALL", ["q"]),
+        ("SELECT * FROM t AS who QUALIFY row_number() OVER (ORDER BY place) = 1", ["q"]),
+        ("SELECT * FROM range(3), (SELECT 1), (SELECT 2) QUALIFY row_number() OVER () = 1", ["q"]),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_with_its_line(
