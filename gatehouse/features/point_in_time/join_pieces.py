@@ -24,7 +24,6 @@ from gatehouse.features.computing.table_pieces import RowsRequest, WindowResult,
 from gatehouse.features.computing.versions import files_from
 from gatehouse.features.database import connect
 from gatehouse.features.definitions.repository import Repository, View, check_out
-from gatehouse.features.point_in_time.feast_store import applied, retrieve
 from gatehouse.features.table_files import Files, view_tables
 from gatehouse.pieces.piece import KIND, Call, piece
 from gatehouse.store.hidden_values import unless_hidden
@@ -163,6 +162,9 @@ def ranges(store: ArtifactStore, parts: Iterable[str], rows: int) -> list[tuple[
 @piece
 def join(request: JoinRequest, store: ArtifactStore) -> JoinResult:
     """Join features to entity rows point-in-time, through Feast. Raises ConfigurationError as `retrieve`."""
+    # Feast takes a second to import, which the workers that find entity rows need not spend.
+    from gatehouse.features.point_in_time.feast_store import applied, retrieve
+
     parts = [pq.read_table(store.paths(part.rows)).slice(part.start, part.stop - part.start) for part in request.rows]
     rows = pa.concat_tables(parts).combine_chunks()
     with store.workspace() as workspace:
