@@ -177,6 +177,8 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
         family = _family(store)
         delivery = {"snapshot": str(family["snapshot"]), "tables": {"t": "quotes rows"}}
         create_record(store.objects, "sources/s/all/000001.json", delivery)
+        piece = store.publish("pieces", "part", {"rows": b"rows of a piece"})
+        memo.remember(store, "gather", "0" * 64, {"rows": str(piece)})
         plan = plan_erasure(store, family["table"])
         steps = iter(range(last))
 
@@ -196,6 +198,10 @@ def test_an_eraser_killed_at_any_step_is_finished_by_the_next() -> None:
         kept = {"snapshot": delivery["snapshot"], "erased": True} if recorded else delivery
         assert read_record(store.objects, "sources/s/all/000001.json") == kept, "a kill lost the record"
         assert not list(store.objects.list("gc/shortened"))
+        if not recorded:
+            erase(store, plan, "request 17")
+        assert not _present(store, b"rows of a piece") and not list(store.objects.list("memo"))
+        assert not store.exists(piece)
         if ended:
             return
 
