@@ -74,6 +74,7 @@ _ORDERED = ("product", "skewness", "kurtosis", "kurtosis_pop", "entropy", *_PAIR
 _CHOOSING = (
     *("first", "last", "any_value", "arbitrary", "mode", "list", "array_agg", "string_agg", "group_concat", "listagg"),
     *("arg_max", "argmax", "max_by", "arg_min", "argmin", "min_by"),
+    *("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
 )
 """Aggregates whose result depends on the order of rows, of any type."""
 _PLACED = ("row_number", "ntile", "lag", "lead")
@@ -94,7 +95,7 @@ _CLOCK = (
 )
 _CLOCK_WORDS = ("current_timestamp", "current_date", "current_time", "localtimestamp", "localtime")
 _OTHER_WORDS = ("age", "sample", "tablesample", "summarize", "over", "limit", "offset", "fetch", r"distinct\s+on")
-_OF_DUCKDB = ("geomean", "weighted_avg")
+_OF_DUCKDB = ("geomean", "geometric_mean", "weighted_avg", "wavg", "json_group_array", "json_group_object")
 """Macros of DuckDB with such aggregates."""
 _MATTERS = re.compile(
     rf"\b({'|'.join((*_REPLACED, *_APPROXIMATE, *_CHANCE, *_CLOCK, *_CLOCK_WORDS, *_OTHER_WORDS, *_OF_DUCKDB))})\b",
@@ -121,7 +122,15 @@ def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, 
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEPEST))
     try:
-        return _Rewriting(connection, query, where, macros).result()
+        # DuckDB takes the name of a table for its row everywhere, and COLUMNS also where a column has that name.
+        for by_name in (True, False):
+            if (rewritten := _Rewriting(connection, query, where, macros, by_name).result()) is not None:
+                return rewritten
+        raise ConfigurationError(
+            f"{where}: expected SQL that can be rewritten so that it does not depend on the order of rows. Name each "
+            "column with an aggregate of doubles or a window (AS …), each subquery, file and function in FROM, and "
+            "groups beside a window, in place of ALL. Beside QUALIFY, no table may have the name of a column."
+        )
     finally:
         sys.setrecursionlimit(limit)
 
@@ -129,7 +138,10 @@ def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, 
 class _Rewriting:
     """Replaces aggregates in the syntax tree of one query, the innermost first."""
 
-    def __init__(self, connection: "duckdb.DuckDBPyConnection", query: str, where: str, macros: str) -> None:
+    def __init__(
+        self, connection: "duckdb.DuckDBPyConnection", query: str, where: str, macros: str, by_name: bool
+    ) -> None:
+        self.by_name = by_name
         self.connection, self.query, self.where = connection, query, where
         self.tree = self.parsed(query)
         called = {_name(node) for node in _nodes(self.tree)}
@@ -141,8 +153,8 @@ class _Rewriting:
         self.edits: list[tuple[int, int, Any, Any]] = []
         self.line, self.macro = 1, ""
 
-    def result(self) -> str:
-        """The rewritten query. Raises as `repeatable`."""
+    def result(self) -> str | None:
+        """The rewritten query; None if it has other columns for DuckDB. Raises as `repeatable` for problems."""
         self.visit(self.tree, "node")
         if self.tree["error"] == "not implemented":
             self.problems.append(
@@ -158,13 +170,7 @@ class _Rewriting:
                 lines = b"\n" * (source[start:stop].count(b"\n") - text.count(b"\n"))
                 written, end = written + source[end:start] + text + lines, stop
         query = self.text(self.tree) if self.in_one_piece else (written + source[end:]).decode()
-        if self.columns and self.described(query) != self.columns:
-            raise ConfigurationError(
-                f"{self.where}: expected SQL that can be rewritten so that it does not depend on the order of rows. "
-                "Name each column with an aggregate of doubles or a window (AS …), each subquery and function in FROM, "
-                "and groups beside a window, in place of ALL. Beside QUALIFY, no table may have the name of a column."
-            )
-        return query
+        return None if self.columns and self.described(query) != self.columns else query
 
     def visit(self, holder: Any, key: Any, pivoted: bool = False) -> bool:
         """Replace what is to be replaced in `holder[key]`, and say whether there was anything."""
@@ -234,6 +240,10 @@ class _Rewriting:
             name, advice = "summarize", "name the aggregates"
         elif name not in _CLOCK and not (name == "age" and len(node["arguments"]) == 1):
             return
+        self.note(name, advice)
+
+    def note(self, name: str, advice: str) -> None:
+        """Note a problem with its line."""
         place = f"{name} in the macro {self.macro}" if self.macro else name
         self.problems.append(f"{self.where}:{self.line}: expected the same rows at every run, found {place}; {advice}")
 
@@ -272,16 +282,20 @@ class _Rewriting:
         """Expressions that differ for all rows that the columns of a SELECT, or its groups, tell apart."""
         columns, groups = select["select_list"], select["group_expressions"]
         if groups:
-            places = [group.get("literal", {"kind": ""}) for group in groups]
+            numbers = [
+                int(x["text"]) if (x := group.get("literal", {})).get("kind") == "INTEGER" else 0 for group in groups
+            ]
             return [
-                columns[int(place["text"]) - 1] if place["kind"] == "INTEGER" else group
-                for group, place in zip(groups, places, strict=True)
+                columns[k - 1] if 0 < k <= len(columns) else group for k, group in zip(numbers, groups, strict=True)
             ]
         parts = [*_nodes([columns, select["qualify"], select["modifiers"]])]
-        read = {self.text(part): part for part in parts if part.get("class") == "COLUMN_REF"}
+        read = {_plain(part): part for part in parts if part.get("class") == "COLUMN_REF"}
         aliases = {column["alias"].lower() for column in columns}
-        opaque = any(part.get("class") in ("STAR", "SUBQUERY", "LAMBDA") for part in parts)
-        if not opaque and not aliases & {part["column_names"][0].lower() for part in read.values()}:
+        # Rows that are equal in all columns that are read may be exchanged, unless windows give them different places.
+        windows = {_plain([part["partitions"], part["orders"]]) for part in parts if part.get("class") == "WINDOW"}
+        opaque = any(part.get("class") in ("STAR", "SUBQUERY", "LAMBDA", "POSITIONAL_REFERENCE") for part in parts)
+        opaque = opaque or bool(aliases & {part["column_names"][0].lower() for part in read.values()})
+        if len(windows) < 2 and not opaque:
             return list(read.values())
         tables, names = [select["from_table"]], list[str]()
         for table in tables:
@@ -289,25 +303,32 @@ class _Rewriting:
                 tables += [table["left"]] if table["join_type"] in ("SEMI", "ANTI") else [table["left"], table["right"]]
             elif table["type"] != "EMPTY":
                 names.append(table["alias"] or table.get("table_name") or "unnamed_subquery")
-        if select["qualify"] and len(names) == len({*names}):  # QUALIFY takes no COLUMNS; a table's name is its row.
+        if self.by_name and len(names) == len({*names}):
             return [self.expression(f"struct_values({quoted(name)})") for name in names]
         return [self.expression("row(*COLUMNS(*))")] if names else []
 
     def window(self, node: Node) -> Node:
         """A function of a window, in which no two rows are equal that its SELECT tells apart, where that matters."""
-        by_rows, keys = "_ROWS" in node["start"] + node["end"], ["orders"]
-        if _name(node) in _PLACED:
+        name, frame, keys = _name(node), (node["start"], node["end"]), ["orders"]
+        by_rows = "_ROWS" in "".join(frame)
+        if name in _PLACED:
             keys = ["arg_orders" if node["arg_orders"] else "orders"]
-        elif _name(node) in _OF_FRAMES:
+        elif name in _OF_FRAMES:
             keys = ["orders"] * by_rows + ["arg_orders"] * bool(not by_rows or node["arg_orders"])
         elif not by_rows:
             return node
-        if not self.runs():
+        if not self.ties or not self.runs():
             return node
+        if by_rows and node["exclude_clause"] in ("GROUP", "TIES"):
+            if frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS"):
+                self.note(f"ROWS with EXCLUDE {node['exclude_clause']}", "write RANGE or GROUPS")
+            return node
+        if not node["orders"] and not node["arg_orders"] and name not in _CHOOSING:
+            self.note(f"{name} OVER rows without ORDER BY", "sort them by columns")
         for key in keys:
             orders = node[key] or node["orders"]
-            ordered = {self.text(part) for part in (*node["partitions"], *(order["expression"] for order in orders))}
-            ties = [tie for tie in self.ties if self.text(tie | {"alias": ""}) not in ordered]
+            ordered = {_plain(part) for part in (*node["partitions"], *(order["expression"] for order in orders))}
+            ties = [tie for tie in self.ties if _plain(tie) not in ordered]
             node = node | {key: [*orders, *map(_ascending, ties)]} if ties else node
         return node
 
@@ -316,27 +337,31 @@ class _Rewriting:
         by_type = {modifier["type"]: modifier for modifier in query["modifiers"]}
         distinct, order = by_type.get("DISTINCT_MODIFIER"), by_type.get("ORDER_MODIFIER")
         on = distinct and distinct["distinct_on_targets"]
-        if not on and "LIMIT_MODIFIER" not in by_type:
+        if (not on and "LIMIT_MODIFIER" not in by_type) or not self.runs():
             return False
-        orders = order["orders"] if order else []
+        if order is None:
+            self.note("LIMIT or DISTINCT ON without ORDER BY", "sort by columns, or write ORDER BY ALL")
+            return False
+        orders = [each["expression"] for each in order["orders"]]
+        if any(each["class"] == "STAR" and not each["expr"] for each in orders):
+            return False  # ORDER BY ALL
         first = query
         while first["type"] == "SET_OPERATION_NODE" and "BY_NAME" not in first["setop_type"]:
             first = first["children"][0]
         columns = first.get("select_list") or [{"class": "STAR"}]
         ties = [self.expression(str(number)) for number in range(1, len(columns) + 1)]
-        by_all = any(order["expression"]["class"] == "STAR" and not order["expression"]["expr"] for order in orders)
-        if by_all or not self.runs():
-            return False
         if any(map(_stars, columns)):
             if "select_list" not in query or (distinct and not on):
-                self.problems.append(
-                    f"{self.where}:{self.line}: expected the same rows at every run, found LIMIT beside columns "
-                    "without a name (*); name them, or write ORDER BY ALL"
-                )
+                self.note("LIMIT beside columns without a name (*)", "name them, or write ORDER BY ALL")
             ties = self.ties
+        elif distinct and not on:
+            chosen = {_plain(column) for column in columns} | {column["alias"].lower() for column in columns} - {""}
+            if any(_plain(x) not in chosen and x["class"] != "CONSTANT" and _last(x) not in chosen for x in orders):
+                self.note(
+                    "DISTINCT with LIMIT, in an order of other columns", "take GROUP BY, and max or min in ORDER BY"
+                )
         query["modifiers"] = [modifier for modifier in query["modifiers"] if modifier is not order]
-        place = 1 if distinct else 0
-        query["modifiers"].insert(place, {"type": "ORDER_MODIFIER", "orders": [*orders, *map(_ascending, ties)]})
+        query["modifiers"].insert(1 if distinct else 0, order | {"orders": [*order["orders"], *map(_ascending, ties)]})
         self.in_one_piece = True
         return True
 
@@ -417,7 +442,9 @@ class _Rewriting:
         """Macros with something to replace or to refuse, directly or not: by name their parameters, types and text."""
         listed = self.connection.execute(
             "SELECT lower(function_name), parameters, parameter_types, macro_definition FROM duckdb_functions() "
-            "WHERE macro_definition IS NOT NULL AND NOT starts_with(function_name, 'gatehouse_')"
+            "WHERE macro_definition IS NOT NULL AND NOT starts_with(function_name, 'gatehouse_') "
+            "AND (NOT internal OR list_contains(?, function_name))",
+            [[*_OF_DUCKDB]],
         ).fetchall()
         names, words = set[str](), _MATTERS
         while more := {name for name, *_, text in listed if words.search(text)} - names:
@@ -466,6 +493,25 @@ def _nodes(tree: Any) -> Iterator[Node]:
         if isinstance(part, dict):
             yield part
         waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+
+
+def _plain(tree: Any) -> str:
+    """An expression without its place and name, for comparison."""
+
+    def bare(part: Any) -> Any:
+        if isinstance(part, list):
+            return [bare(each) for each in part]
+        if not isinstance(part, dict):
+            return part
+        return {key: bare(each) for key, each in part.items() if not key.startswith("query_loc") and key != "alias"}
+
+    return json.dumps(bare(tree))
+
+
+def _last(expression: Node) -> str:
+    """The name that an expression is, in small letters; empty if it is more than a name."""
+    names = expression.get("column_names", ())
+    return names[0].lower() if len(names) == 1 else ""
 
 
 def _name(node: Node) -> str:

@@ -171,7 +171,7 @@ def test_the_order_of_rows_chooses_no_value(limited: Connections, aggregate: str
 
 
 TIES = (
-    "SELECT g, n FROM s LIMIT 9",
+    "SELECT g, n FROM s ORDER BY {o} LIMIT 9",
     "SELECT * FROM s ORDER BY {o} LIMIT 9 OFFSET 2",
     "WITH c AS (SELECT n, g FROM s ORDER BY {o} DESC LIMIT 10%) SELECT g, sum(n) AS a FROM c GROUP BY g",
     "SELECT g, (SELECT max(m) FROM (SELECT r.n AS m FROM s AS r WHERE r.g = s.g ORDER BY {o} LIMIT 2)) AS a FROM s",
@@ -182,6 +182,9 @@ TIES = (
     "SELECT * FROM s QUALIFY row_number() OVER (PARTITION BY g ORDER BY {o}) = 1",
     "SELECT a.*, b.n AS m FROM s AS a JOIN s AS b USING (g) QUALIFY lead(m) OVER (PARTITION BY g ORDER BY a.o) = 2",
     "SELECT *, row_number() OVER (PARTITION BY g ORDER BY {o}) FROM s",
+    "SELECT *, row_number() OVER (PARTITION BY g IS NULL ORDER BY {o}) AS a FROM s",
+    "SELECT *, row_number() OVER (ORDER BY {o}) AS a FROM s AS n",
+    "SELECT g, row_number() OVER (PARTITION BY g ORDER BY {o}) AS a, ntile(9) OVER (ORDER BY t, {o}) AS b FROM s",
     "SELECT n, lag(n) OVER w AS a, lead(n, 2, 0) OVER w AS b, ntile(3) OVER w AS c FROM s WINDOW w AS (ORDER BY {o})",
     "SELECT lower(t) AS t, row_number() OVER (ORDER BY {o}) AS a, n FROM s",
     "SELECT g, n, sum(n) OVER (PARTITION BY g ORDER BY {o} ROWS 1 PRECEDING) AS a FROM s",
@@ -221,6 +224,9 @@ def test_rows_that_an_order_leaves_equal_have_one_order(limited: Connections, qu
         "SELECT place, n, row_number() OVER (PARTITION BY place ORDER BY n) FROM t",
         "SELECT n FROM t ORDER BY ALL LIMIT 3",
         "SELECT row_number() OVER ()",
+        "SELECT place, sum(n) OVER (ORDER BY place ROWS UNBOUNDED PRECEDING EXCLUDE GROUP) FROM t",
+        "SELECT histogram(place) FROM t",
+        "SELECT n FROM t GROUP BY 7",
         "SELECT first(n) OVER (ORDER BY n), count(*) AS last FROM t",
         "SELECT sum(whole), avg(n), sum(d), avg(d), max(v), median(v), 'random()' AS \"now\" FROM t -- sum(v)",
         "SELECT sum(sum(whole)) OVER (), total(n), avg(n) OVER (ORDER BY n), sum(TIME '01:00' - TIME '00:30') FROM t",
@@ -246,11 +252,16 @@ def test_a_query_without_doubles_to_add_stays_as_it_is(limited: Connections, que
         ("SELECT\n defaulted(v) FROM t", ["q:2"]),
         ("FROM (PIVOT t ON place USING sum(v))", ["q"]),
         ("SELECT ((sum(v) + 1)) FROM t", ["q"]),
+        ("SELECT n FROM (SELECT n FROM t ORDER BY v) LIMIT 2", ["q:1"]),
+        ("SELECT DISTINCT ON (who) who, n FROM t", ["q:1"]),
+        ("SELECT n,\n row_number() OVER (PARTITION BY who) AS r, first_value(n) OVER () AS f FROM t", ["q:2", "q:2"]),
+        ("SELECT sum(n) OVER (ORDER BY who ROWS 1 PRECEDING EXCLUDE TIES) FROM t", ["q:1"]),
+        ("SELECT DISTINCT who FROM t ORDER BY n, who LIMIT 2", ["q:1"]),
         ("SELECT DISTINCT * FROM t ORDER BY n LIMIT 2", ["q:1"]),
-        ("SELECT n FROM t UNION BY NAME SELECT v FROM t LIMIT 2", ["q:1"]),
+        ("SELECT n FROM t UNION BY NAME SELECT n FROM t ORDER BY n LIMIT 2", ["q:1"]),
         ("SELECT who, count(*) AS c, row_number() OVER (ORDER BY count(*)) AS r FROM t GROUP BY ALL", ["q"]),
         ("SELECT * FROM t AS who QUALIFY row_number() OVER (ORDER BY place) = 1", ["q"]),
-        ("SELECT * FROM range(3), (SELECT 1), (SELECT 2) QUALIFY row_number() OVER () = 1", ["q"]),
+        ("SELECT * FROM range(3), (SELECT 1), (SELECT 2) QUALIFY ntile(2) OVER (ORDER BY 1) = 1", ["q"]),
     ],
 )
 def test_what_cannot_be_repeated_is_refused_with_its_line(
