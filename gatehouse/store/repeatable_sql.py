@@ -122,8 +122,8 @@ def repeatable(connection: "duckdb.DuckDBPyConnection", query: str, where: str, 
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, _DEEPEST))
     try:
-        # DuckDB takes the name of a table for its row everywhere, and COLUMNS also where a column has that name.
-        for by_name in (True, False):
+        # DuckDB takes COLUMNS neither in QUALIFY nor beside IS NULL; there the name of a table is its row.
+        for by_name in (False, True):
             if (rewritten := _Rewriting(connection, query, where, macros, by_name).result()) is not None:
                 return rewritten
         raise ConfigurationError(
@@ -320,10 +320,10 @@ class _Rewriting:
         if not self.ties or not self.runs():
             return node
         if by_rows and node["exclude_clause"] in ("GROUP", "TIES"):
-            if frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS"):
+            if frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS") or name in _OF_FRAMES:
                 self.note(f"ROWS with EXCLUDE {node['exclude_clause']}", "write RANGE or GROUPS")
             return node
-        if not node["orders"] and not node["arg_orders"] and name not in _CHOOSING:
+        if not node["orders"] and not node["arg_orders"] and (by_rows or name not in _CHOOSING):
             self.note(f"{name} OVER rows without ORDER BY", "sort them by columns")
         for key in keys:
             orders = node[key] or node["orders"]
@@ -349,14 +349,17 @@ class _Rewriting:
         while first["type"] == "SET_OPERATION_NODE" and "BY_NAME" not in first["setop_type"]:
             first = first["children"][0]
         columns = first.get("select_list") or [{"class": "STAR"}]
+        if any(_name(part) == "unnest" for part in _nodes(columns)):
+            self.note("LIMIT or DISTINCT ON beside unnest", "take unnest in a subquery, and sort by its columns")
         ties = [self.expression(str(number)) for number in range(1, len(columns) + 1)]
         if any(map(_stars, columns)):
             if "select_list" not in query or (distinct and not on):
                 self.note("LIMIT beside columns without a name (*)", "name them, or write ORDER BY ALL")
             ties = self.ties
         elif distinct and not on:
-            chosen = {_plain(column) for column in columns} | {column["alias"].lower() for column in columns} - {""}
-            if any(_plain(x) not in chosen and x["class"] != "CONSTANT" and _last(x) not in chosen for x in orders):
+            chosen = [[column["alias"].lower()] for column in columns] + [_path(column) for column in columns]
+            sorted_by = [_path(part) for part in _nodes(orders) if part.get("class") == "COLUMN_REF"]
+            if not all(any(x[-len(y) :] == y[-len(x) :] for y in chosen if y) for x in sorted_by):
                 self.note(
                     "DISTINCT with LIMIT, in an order of other columns", "take GROUP BY, and max or min in ORDER BY"
                 )
@@ -508,10 +511,9 @@ def _plain(tree: Any) -> str:
     return json.dumps(bare(tree))
 
 
-def _last(expression: Node) -> str:
-    """The name that an expression is, in small letters; empty if it is more than a name."""
-    names = expression.get("column_names", ())
-    return names[0].lower() if len(names) == 1 else ""
+def _path(node: Node) -> list[str]:
+    """The parts of the name that an expression is, in small letters; none if it is more than a name."""
+    return [name.lower() for name in node.get("column_names", ())]
 
 
 def _name(node: Node) -> str:

@@ -196,6 +196,8 @@ TIES = (
     "SELECT g, list(n) OVER (PARTITION BY g ORDER BY o) AS a FROM s",
     "SELECT n % 200 AS m, row_number() OVER (ORDER BY count(*)) AS a FROM s GROUP BY 1",
     "SELECT n, ranked(o) AS a FROM s",
+    "SELECT * FROM ev ORDER BY {o} LIMIT 2",
+    "SELECT DISTINCT ev.o, g, ev.p, n FROM ev ORDER BY G, {o} LIMIT 2",
 )
 """Queries that choose among the rows that the order `{o}` leaves equal."""
 
@@ -207,7 +209,8 @@ def test_rows_that_an_order_leaves_equal_have_one_order(limited: Connections, qu
     for connection, seed in [(connection, seed) for connection in limited[:2] for seed in range(3)]:
         connection.execute(
             f"CREATE OR REPLACE TEMP TABLE s AS SELECT n, n % 5 AS g, n % 3 AS o, n % 3 AS p, (n % 20)::VARCHAR AS t "
-            f"FROM range(900) AS r(n) ORDER BY hash(n, {seed}); {macro}"
+            f"FROM range(900) AS r(n) ORDER BY hash(n, {seed}); {macro};"
+            "CREATE OR REPLACE TEMP TABLE ev AS SELECT *, {'a': 1} AS ev FROM s"
         )
         plain.add(str(digest(connection, query.format(o="o, p"))))
         digests.add(str(digest(connection, repeatable(connection, query.format(o="o, p"), "q", macro))))
@@ -256,7 +259,11 @@ def test_a_query_without_doubles_to_add_stays_as_it_is(limited: Connections, que
         ("SELECT DISTINCT ON (who) who, n FROM t", ["q:1"]),
         ("SELECT n,\n row_number() OVER (PARTITION BY who) AS r, first_value(n) OVER () AS f FROM t", ["q:2", "q:2"]),
         ("SELECT sum(n) OVER (ORDER BY who ROWS 1 PRECEDING EXCLUDE TIES) FROM t", ["q:1"]),
+        ("SELECT who, last_value(n) OVER (ORDER BY who ROWS UNBOUNDED PRECEDING EXCLUDE GROUP) FROM t", ["q:1"]),
+        ("SELECT list(n) OVER (PARTITION BY who ROWS 1 PRECEDING) FROM t", ["q:1"]),
         ("SELECT DISTINCT who FROM t ORDER BY n, who LIMIT 2", ["q:1"]),
+        ("SELECT DISTINCT a.n FROM t AS a JOIN t AS b USING (n) ORDER BY b.n LIMIT 2", ["q:1"]),
+        ("SELECT *, unnest([n, v]) AS x FROM t ORDER BY n LIMIT 2", ["q:1"]),
         ("SELECT DISTINCT * FROM t ORDER BY n LIMIT 2", ["q:1"]),
         ("SELECT n FROM t UNION BY NAME SELECT n FROM t ORDER BY n LIMIT 2", ["q:1"]),
         ("SELECT who, count(*) AS c, row_number() OVER (ORDER BY count(*)) AS r FROM t GROUP BY ALL", ["q"]),
