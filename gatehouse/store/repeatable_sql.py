@@ -312,7 +312,7 @@ class _Rewriting:
         name, frame, keys = _name(node), (node["start"], node["end"]), ["orders"]
         by_rows = "_ROWS" in "".join(frame)
         if name in _PLACED:
-            keys = ["arg_orders" if node["arg_orders"] else "orders"]
+            keys = ["orders"] * bool(by_rows or not node["arg_orders"]) + ["arg_orders"] * bool(node["arg_orders"])
         elif name in _OF_FRAMES:
             keys = ["orders"] * by_rows + ["arg_orders"] * bool(not by_rows or node["arg_orders"])
         elif not by_rows:
@@ -323,7 +323,7 @@ class _Rewriting:
             if frame != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_ROWS") or name in _OF_FRAMES:
                 self.note(f"ROWS with EXCLUDE {node['exclude_clause']}", "write RANGE or GROUPS")
             return node
-        if not node["orders"] and not node["arg_orders"] and (by_rows or name not in _CHOOSING):
+        if not node["orders"] and (by_rows or not (node["arg_orders"] or name in _CHOOSING)):
             self.note(f"{name} OVER rows without ORDER BY", "sort them by columns")
         for key in keys:
             orders = node[key] or node["orders"]

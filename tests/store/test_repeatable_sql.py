@@ -196,6 +196,7 @@ TIES = (
     "SELECT g, list(n) OVER (PARTITION BY g ORDER BY o) AS a FROM s",
     "SELECT n % 200 AS m, row_number() OVER (ORDER BY count(*)) AS a FROM s GROUP BY 1",
     "SELECT n, ranked(o) AS a FROM s",
+    "SELECT n, lag(n ORDER BY {o}) OVER (PARTITION BY g ORDER BY {o} ROWS 1 PRECEDING) AS a FROM s",
     "SELECT * FROM ev ORDER BY {o} LIMIT 2",
     "SELECT DISTINCT ev.o, g, ev.p, n FROM ev ORDER BY G, {o} LIMIT 2",
 )
@@ -261,6 +262,7 @@ def test_a_query_without_doubles_to_add_stays_as_it_is(limited: Connections, que
         ("SELECT sum(n) OVER (ORDER BY who ROWS 1 PRECEDING EXCLUDE TIES) FROM t", ["q:1"]),
         ("SELECT who, last_value(n) OVER (ORDER BY who ROWS UNBOUNDED PRECEDING EXCLUDE GROUP) FROM t", ["q:1"]),
         ("SELECT list(n) OVER (PARTITION BY who ROWS 1 PRECEDING) FROM t", ["q:1"]),
+        ("SELECT lag(n ORDER BY n) OVER (PARTITION BY who ROWS 1 PRECEDING) FROM t", ["q:1"]),
         ("SELECT DISTINCT who FROM t ORDER BY n, who LIMIT 2", ["q:1"]),
         ("SELECT DISTINCT a.n FROM t AS a JOIN t AS b USING (n) ORDER BY b.n LIMIT 2", ["q:1"]),
         ("SELECT *, unnest([n, v]) AS x FROM t ORDER BY n LIMIT 2", ["q:1"]),
