@@ -180,6 +180,7 @@ TIES = (
     "SELECT DISTINCT ON (g) * FROM s ORDER BY g, {o}",
     "SELECT g, n AS a FROM s QUALIFY row_number() OVER (PARTITION BY g ORDER BY {o} NULLS FIRST) = 1",
     "SELECT * FROM s QUALIFY row_number() OVER (PARTITION BY g ORDER BY {o}) = 1",
+    "SELECT g, n, row_number() OVER (PARTITION BY g ORDER BY {o}) AS place FROM s QUALIFY place < 3",
     "SELECT a.*, b.n AS m FROM s AS a JOIN s AS b USING (g) QUALIFY lead(m) OVER (PARTITION BY g ORDER BY a.o) = 2",
     "SELECT *, row_number() OVER (PARTITION BY g ORDER BY {o}) FROM s",
     "SELECT *, row_number() OVER (PARTITION BY g IS NULL ORDER BY {o}) AS a FROM s",
